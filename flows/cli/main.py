@@ -1,0 +1,36 @@
+"""The `anchorloop` command. Commands are registered here and nowhere else.
+
+A command's module imports what is heavy inside its functions, so that `--help` and `explain`
+start at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from flows.cli import explain
+from flows.cli.errors import UserError
+
+app = typer.Typer(
+    name="anchorloop",
+    help="Self-evolving tool-integrated agents with a frozen historical reference.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(explain.app, name="explain")
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends in one sentence and exit status 2."""
+    try:
+        app()
+    except UserError as error:
+        print(f"anchorloop: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
