@@ -1,4 +1,4 @@
-"""Resolve a configuration: paper < profile < method < overrides, refused in one sentence if wrong."""
+"""Resolve a configuration: paper < profile < method < overrides; mistakes end in one sentence."""
 
 import difflib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The store: one folder an identity, with work that survives attempts and an artifact that is whole.
+"""The store: one folder an identity, with work that survives attempts and a whole artifact.
 
 An artifact is done when its manifest verifies; nothing else says so. Publication is a rename of a
 complete, synced folder. Locks (flock) save work; the attempt number is what keeps a late process

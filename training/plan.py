@@ -1,0 +1,171 @@
+"""The DAG of an experiment as stage specs, with every identity known before anything runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.benchmarks.sources import benchmark_file
+from training.config import ExperimentConfig, Rollout, identity_dump
+from training.fingerprint import code_fingerprint
+from training.prompts import template_path
+from training.spec import StageSpec, file_digest, library_versions
+
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "base_model": ("model",),
+    "anchor": (),
+    "curriculum": (
+        "model",
+        "prompts",
+        "rollout",
+        "sandbox",
+        "curriculum",
+        "advantage",
+        "optimiser",
+        "checkpoints",
+    ),
+    "task_pool": ("evaluation",),
+    "anchor_cache": ("model", "prompts", "rollout", "sandbox", "anchor"),
+    "executor": (
+        "model",
+        "prompts",
+        "rollout",
+        "sandbox",
+        "executor",
+        "adpo",
+        "advantage",
+        "optimiser",
+        "checkpoints",
+    ),
+    "evaluation": ("model", "prompts", "rollout", "sandbox", "evaluation"),
+}
+"""Sections of the configuration that each stage may read; they alone enter its identity."""
+
+
+@dataclass(frozen=True)
+class PlanEntry:
+    """One stage of the plan, in an order in which it can run."""
+
+    spec: StageSpec
+    identity: str
+
+    @property
+    def name(self) -> str:
+        """``i{iteration}/{stage}``, as shown to people."""
+        return f"i{self.spec.iteration}/{self.spec.stage}"
+
+
+def plan(config: ExperimentConfig) -> list[PlanEntry]:
+    """All stages of an experiment: the base model, its evaluation, then T outer iterations.
+
+    Raises ConfigError when a template or a benchmark file is missing.
+    """
+    return _Planner(config).experiment()
+
+
+class _Planner:
+    def __init__(self, config: ExperimentConfig) -> None:
+        self.config = config
+        self.entries: list[PlanEntry] = []
+
+    def experiment(self) -> list[PlanEntry]:
+        config = self.config
+        base = self._add("base_model", 0, {})
+        self._add("evaluation", 0, {"executor": base})
+        curriculum = executor = base
+        executors = {0: base}
+        for t in range(1, config.iterations + 1):
+            curriculum, executor = self._iteration(t, base, curriculum, executor, executors)
+            executors[t] = executor
+        return self.entries
+
+    def _iteration(
+        self, t: int, base: str, curriculum: str, executor: str, executors: Mapping[int, str]
+    ) -> tuple[str, str]:
+        needs_anchor = (
+            self.config.curriculum.lambda_ref > 0 or self.config.executor.reference == "anchor"
+        )
+        anchored: dict[str, str] = {}
+        if needs_anchor:
+            source = executors[self.anchor_source(t)]
+            anchored = {"anchor": self._add("anchor", t, {"executor": source}), "frozen": source}
+        with_reference = anchored if self.config.curriculum.lambda_ref > 0 else {}
+        curriculum = self._add(
+            "curriculum",
+            t,
+            {"base": base, "curriculum": curriculum, "executor": executor, **with_reference},
+        )
+        pool = self._add("task_pool", t, {"curriculum": curriculum})
+        history: dict[str, str] = {}
+        if self.config.executor.reference == "anchor":
+            history = anchored
+            if self.config.anchor.cache != "none":
+                source = {"curriculum": curriculum} if self._kept() else anchored
+                cache = self._add("anchor_cache", t, {"task_pool": pool, **source})
+                history = {"anchor_cache": cache}
+        executor = self._add(
+            "executor", t, {"base": base, "executor": executor, "task_pool": pool, **history}
+        )
+        self._add("evaluation", t, {"executor": executor})
+        return curriculum, executor
+
+    def _kept(self) -> bool:
+        return self.config.anchor.cache == "curriculum"
+
+    def anchor_source(self, t: int) -> int:
+        """The iteration whose Executor is the anchor of iteration t (0 = base model)."""
+        anchor = self.config.anchor
+        if anchor.refresh == "never":
+            return 0
+        every = anchor.every_k if anchor.refresh == "every_k" else 1
+        return (t - 1) // every * every
+
+    def _add(self, stage: str, iteration: int, inputs: dict[str, str]) -> str:
+        sections = {name: getattr(self.config, name) for name in SECTIONS[stage]}
+        config = {name: identity_dump(section) for name, section in sections.items()}
+        runtime = {
+            name: _recorded_only(section.model_dump(), config[name])
+            for name, section in sections.items()
+        }
+        paths = self._files(stage, sections.get("rollout"))
+        spec = StageSpec(
+            stage=stage,
+            iteration=iteration,
+            seed=self.config.seed,
+            config=config,
+            inputs=inputs,
+            files={name: file_digest(path) for name, path in paths.items()},
+            code=code_fingerprint(f"training.stages.{stage}"),
+            libraries=library_versions(),
+            paths={name: str(path) for name, path in paths.items()},
+            runtime={name: values for name, values in runtime.items() if values},
+        )
+        self.entries.append(PlanEntry(spec, spec.identity))
+        return spec.identity
+
+    def _files(self, stage: str, rollout: Rollout | None) -> dict[str, Path]:
+        files: dict[str, Path] = {}
+        prompts = self.config.prompts
+        if stage == "curriculum":
+            files["template.curriculum"] = template_path(prompts.curriculum)
+        if rollout is not None:
+            name = prompts.executor if rollout.tool else prompts.executor_without_tool
+            files["template.executor"] = template_path(name)
+        if stage in ("task_pool", "evaluation"):
+            for benchmark in self.config.evaluation.benchmarks:
+                path = benchmark_file(benchmark, self.config.evaluation.files)
+                if path is not None:
+                    files[f"benchmark.{benchmark}"] = path
+        return files
+
+
+def _recorded_only(full: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
+    out = {}
+    for key, value in full.items():
+        if key not in kept:
+            out[key] = value
+        elif isinstance(value, dict) and isinstance(kept[key], dict):
+            nested = _recorded_only(value, kept[key])
+            if nested:
+                out[key] = nested
+    return out

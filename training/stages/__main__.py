@@ -1,0 +1,147 @@
+"""Run one stage: ``python -m training.stages NAME --spec spec.json --out DIR``.
+
+Exit status 0 and a complete ``artifact/result.json`` mean done. Anything else leaves
+``work/failure.json`` with the kind of failure, one sentence, and the traceback beside it.
+"""
+
+import argparse
+import importlib
+import json
+import logging
+import shutil
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from training.errors import Interrupted, Kind, StageError
+from training.spec import StageSpec
+from training.stages.base import StageContext, StageResult
+from training.store import Store, write_atomic
+
+STAGES = (
+    "base_model",
+    "anchor",
+    "curriculum",
+    "task_pool",
+    "anchor_cache",
+    "executor",
+    "evaluation",
+)
+
+log = logging.getLogger("training.stages")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the stage named on the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m training.stages", description=__doc__)
+    parser.add_argument("name", choices=STAGES)
+    parser.add_argument("--spec", type=Path, required=True, help="what to compute (spec.json)")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the stage's identity")
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    spec = StageSpec.load(given.spec)
+    store = Store(given.out.parent)
+    place = store.place(spec.identity)
+    if spec.stage != given.name or place.root != given.out.resolve():
+        print(f"--spec describes {spec.stage} {spec.identity}, not {given.out}", file=sys.stderr)
+        return 2
+    try:
+        with store.hold(spec.identity) as attempt:
+            if store.verify(spec.identity) is not None:
+                return 0  # computed by another run while this one waited
+            _start_log(place.work / "logs" / f"attempt_{attempt}")
+            place.failure.unlink(missing_ok=True)
+            run_stage(spec, store, attempt)
+    except (Exception, KeyboardInterrupt, MemoryError) as error:
+        _record_failure(place.work, error)
+        return 1
+    return 0
+
+
+def run_stage(spec: StageSpec, store: Store, attempt: int) -> None:
+    """Run one attempt and publish its artifact."""
+    place = store.place(spec.identity)
+    shutil.rmtree(place.payload, ignore_errors=True)
+    place.payload.mkdir(parents=True)
+    started = time.monotonic()
+    context = StageContext(spec, store, attempt)
+    module = importlib.import_module(f"training.stages.{spec.stage}")
+    result: StageResult = module.run(context)
+    if result.final_step != result.planned_steps:
+        raise RuntimeError(
+            f"{spec.stage} ended at step {result.final_step} of {result.planned_steps}"
+        )
+    seconds = time.monotonic() - started + _earlier_seconds(place.work)
+    store.publish(
+        spec.identity,
+        attempt,
+        {
+            "stage": spec.stage,
+            "iteration": spec.iteration,
+            "metrics": result.metrics,
+            "details": result.details,
+            "steps": result.final_step,
+            "seconds": seconds,
+            "attempt": attempt,
+            "inputs": context.inputs_used,
+        },
+    )
+
+
+def classify(error: BaseException) -> Kind:
+    """The kind of failure an exception stands for."""
+    if isinstance(error, StageError):
+        return error.kind
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out_of_memory"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, OSError):
+        return "infra"
+    return "bug"
+
+
+def _record_failure(work: Path, error: BaseException) -> None:
+    kind = classify(error)
+    trace = work / "failure.traceback.txt"
+    write_atomic(trace, "".join(traceback.format_exception(error)))
+    message = str(error) or type(error).__name__
+    if not isinstance(error, StageError):
+        message = f"{type(error).__name__}: {message}"
+    failure: dict[str, Any] = {"kind": kind, "message": message, "traceback_file": trace.name}
+    write_atomic(work / "failure.json", json.dumps(failure))
+    log.error("%s: %s", kind, message)
+    print(f"{kind}: {message}", file=sys.stderr)
+
+
+def _earlier_seconds(work: Path) -> float:
+    """Seconds that earlier attempts spent (the last time stamp each left in its log folder)."""
+    total = 0.0
+    for folder in sorted((work / "logs").glob("attempt_*"))[:-1]:
+        stamps = [path.stat().st_mtime for path in folder.iterdir()]
+        started = folder.joinpath("started")
+        if stamps and started.exists():
+            total += max(stamps) - float(started.read_text(encoding="utf-8"))
+    return total
+
+
+def _start_log(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "started").write_text(repr(time.time()), encoding="utf-8")
+    logging.basicConfig(
+        filename=folder / "stage.log",
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise Interrupted("the stage was asked to stop; it resumes from its last checkpoint")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
