@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 P_LOW = 0.3
 P_HIGH = 0.8
 WEIGHT_MIN = 0.6
-CLIP_WIDTH = 0.2
-CLIP_EXTRA = 0.1
+CLIP_LOW = 0.2
+CLIP_HIGH = 0.2
+CLIP_HIGH_EXTRA = 0.1
 LOG_RATIO_LIMIT = 20.0
 
 
@@ -30,7 +31,7 @@ def quality(p: float, p_low: float = P_LOW, p_high: float = P_HIGH) -> float:
 
 
 def weight(
-    p: float, weight_min: float = WEIGHT_MIN, p_low: float = P_LOW, p_high: float = P_HIGH
+    p: float, *, weight_min: float = WEIGHT_MIN, p_low: float = P_LOW, p_high: float = P_HIGH
 ) -> float:
     """Return the task weight f(p), from ``weight_min`` at low agreement up to 1 (eq. 18)."""
     return weight_min + (1.0 - weight_min) * quality(p, p_low, p_high)
@@ -38,16 +39,18 @@ def weight(
 
 def clip_bounds(
     p: float,
-    width: float = CLIP_WIDTH,
-    extra: float = CLIP_EXTRA,
+    *,
+    clip_low: float = CLIP_LOW,
+    clip_high: float = CLIP_HIGH,
+    clip_high_extra: float = CLIP_HIGH_EXTRA,
     p_low: float = P_LOW,
     p_high: float = P_HIGH,
 ) -> tuple[float, float]:
-    """Return the lower and the upper clip width: ``width`` and g(p) (eq. 18).
+    """Return the lower and the upper clip width: ``clip_low`` and g(p) (eq. 18).
 
     The ratio may move in [1 - lower, 1 + upper]; the upper width is widest at low agreement.
     """
-    return width, width + extra * (1.0 - quality(p, p_low, p_high))
+    return clip_low, clip_high + clip_high_extra * (1.0 - quality(p, p_low, p_high))
 
 
 def adpo_loss(

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from training.algorithms.candidate import Candidate
 from training.algorithms.candidate import read_candidate as read_candidate
 from training.algorithms.group_stats import EPSILON, Deviation, normalise
-from training.algorithms.repetition import D_REP, components
+from training.algorithms.repetition import REPETITION_DISTANCE, components
 from training.algorithms.voting import Vote
 
 W_UNC = 1.0
 W_TOOL = 0.25
 W_REP = 0.20
-LAMBDA = 0.4
-CALL_CAP = 4
+LAMBDA_REF = 0.4
+TOOL_CAP = 4
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ def r_unc(current: Vote) -> float:
     return (current.size - abs(2 * current.top - current.size)) / current.size
 
 
-def r_tool(tool_calls: Sequence[int], cap: int = CALL_CAP) -> float:
-    """Return the mean over trajectories of min(executed calls, cap) (eq. 8).
+def r_tool(tool_calls: Sequence[int], tool_cap: int = TOOL_CAP) -> float:
+    """Return the mean over trajectories of min(executed calls, tool_cap) (eq. 8).
 
     Raises ValueError for no trajectories or a negative number of calls.
     """
     if not tool_calls or min(tool_calls) < 0:
         raise ValueError(f"tool calls must be counts, one a trajectory, got {list(tool_calls)}")
-    return sum(min(calls, cap) for calls in tool_calls) / len(tool_calls)
+    return sum(min(calls, tool_cap) for calls in tool_calls) / len(tool_calls)
 
 
 def r_ref(current: Vote, anchor: Vote | None) -> float:
@@ -83,10 +83,10 @@ def compose(
     w_unc: float = W_UNC,
     w_tool: float = W_TOOL,
     w_rep: float = W_REP,
-    lam: float = LAMBDA,
+    lambda_ref: float = LAMBDA_REF,
 ) -> float:
     """Return the complete reward R_C (eq. 11)."""
-    return r_fmt * max(0.0, w_unc * r_unc + w_tool * r_tool - w_rep * r_rep + lam * r_ref)
+    return r_fmt * max(0.0, w_unc * r_unc + w_tool * r_tool - w_rep * r_rep + lambda_ref * r_ref)
 
 
 def score_batch(
@@ -96,9 +96,9 @@ def score_batch(
     w_unc: float = W_UNC,
     w_tool: float = W_TOOL,
     w_rep: float = W_REP,
-    lam: float = LAMBDA,
-    cap: int = CALL_CAP,
-    d_rep: float = D_REP,
+    lambda_ref: float = LAMBDA_REF,
+    tool_cap: int = TOOL_CAP,
+    repetition_distance: float = REPETITION_DISTANCE,
     std: Deviation = "sample",
     eps: float = EPSILON,
 ) -> list[CandidateScore]:
@@ -111,7 +111,7 @@ def score_batch(
     """
     if len(candidates) != len(rollouts):
         raise ValueError(f"{len(candidates)} candidates but {len(rollouts)} rollout entries")
-    sizes = components([candidate.problem for candidate in candidates], d_rep)
+    sizes = components([candidate.problem for candidate in candidates], repetition_distance)
     terms: list[tuple[int, float, float, float, float]] = []
     for index, (candidate, group, size) in enumerate(zip(candidates, rollouts, sizes, strict=True)):
         rep = size / len(candidates)
@@ -125,10 +125,12 @@ def score_batch(
                 f"candidate {index} has {len(group.tool_calls)} tool-call counts for a group "
                 f"of {group.current.size}"
             )
-        tool = r_tool(group.tool_calls, cap)
+        tool = r_tool(group.tool_calls, tool_cap)
         ref = r_ref(group.current, group.anchor)
         terms.append((candidate.r_fmt, r_unc(group.current), tool, rep, ref))
-    rewards = [compose(*t, w_unc=w_unc, w_tool=w_tool, w_rep=w_rep, lam=lam) for t in terms]
+    rewards = [
+        compose(*t, w_unc=w_unc, w_tool=w_tool, w_rep=w_rep, lambda_ref=lambda_ref) for t in terms
+    ]
     advantages = normalise(rewards, std, eps)
     return [
         CandidateScore(*t, r_c=reward, advantage=advantage)

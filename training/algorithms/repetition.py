@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-D_REP = 0.6
+REPETITION_DISTANCE = 0.6
 """BLEU distance below which two problems count as one, in the paper's Table 3."""
 
 _ORDER = 4
@@ -69,7 +69,7 @@ def bleu_distance(a: str, b: str) -> float:
     return _distance(_ngrams(a), _ngrams(b))
 
 
-def components(texts: Sequence[str | None], threshold: float = D_REP) -> list[int]:
+def components(texts: Sequence[str | None], threshold: float = REPETITION_DISTANCE) -> list[int]:
     """Return, for each text, the size of its component in the graph of near repetitions.
 
     Two texts are joined when their distance is below ``threshold``, and always when they are equal
