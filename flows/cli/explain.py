@@ -109,7 +109,8 @@ def _executor(given: JsonObject) -> JsonObject:
 def _curriculum(given: JsonObject) -> JsonObject:
     from dataclasses import asdict
 
-    from training.algorithms.curriculum_reward import read_candidate, score_batch
+    from training.algorithms.candidate import read_candidate
+    from training.algorithms.curriculum_reward import score_batch
 
     check_keys(given, "standard input", ["tasks"])
     tasks = as_list(given["tasks"], "'tasks'")

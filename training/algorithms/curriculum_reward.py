@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from training.algorithms.candidate import Candidate
-from training.algorithms.candidate import read_candidate as read_candidate
 from training.algorithms.group_stats import EPSILON, Deviation, normalise
 from training.algorithms.repetition import REPETITION_DISTANCE, components
 from training.algorithms.voting import Vote
