@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.benchmarks.sources import benchmark_file
 from training.config import ExperimentConfig, Rollout, identity_dump
+from training.errors import ConfigError
 from training.fingerprint import code_fingerprint
 from training.prompts import template_path
+from training.questions import benchmark_names
 from training.spec import StageSpec, file_digest, library_versions
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -24,7 +25,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "optimiser",
         "checkpoints",
     ),
-    "task_pool": ("evaluation",),
+    "task_pool": (),
     "anchor_cache": ("model", "prompts", "rollout", "sandbox", "anchor"),
     "executor": (
         "model",
@@ -106,7 +107,7 @@ class _Planner:
         executor = self._add(
             "executor", t, {"base": base, "executor": executor, "task_pool": pool, **history}
         )
-        self._add("evaluation", t, {"executor": executor})
+        self._add("evaluation", t, {"executor": executor, "task_pool": pool})
         return curriculum, executor
 
     def _kept(self) -> bool:
@@ -131,7 +132,7 @@ class _Planner:
         spec = StageSpec(
             stage=stage,
             iteration=iteration,
-            seed=self.config.seed,
+            seed=self._seed(stage),
             config=config,
             inputs=inputs,
             files={name: file_digest(path) for name, path in paths.items()},
@@ -143,19 +144,40 @@ class _Planner:
         self.entries.append(PlanEntry(spec, spec.identity))
         return spec.identity
 
+    def _seed(self, stage: str) -> int:
+        """Weights that are fetched, not trained, are the same for every seed."""
+        fetched = stage == "base_model" and self.config.model.source != "tiny"
+        return 0 if fetched else self.config.seed
+
     def _files(self, stage: str, rollout: Rollout | None) -> dict[str, Path]:
         files: dict[str, Path] = {}
         prompts = self.config.prompts
-        if stage == "curriculum":
+        warm_start = stage == "base_model" and self.config.model.source == "tiny"
+        if stage == "curriculum" or warm_start:
             files["template.curriculum"] = template_path(prompts.curriculum)
+        if warm_start:
+            files["template.executor"] = template_path(prompts.executor)
         if rollout is not None:
             name = prompts.executor if rollout.tool else prompts.executor_without_tool
             files["template.executor"] = template_path(name)
-        if stage in ("task_pool", "evaluation"):
-            for benchmark in self.config.evaluation.benchmarks:
-                path = benchmark_file(benchmark, self.config.evaluation.files)
-                if path is not None:
-                    files[f"benchmark.{benchmark}"] = path
+        if stage == "evaluation":
+            files |= self._benchmark_files()
+        return files
+
+    def _benchmark_files(self) -> dict[str, Path]:
+        evaluation = self.config.evaluation
+        known = benchmark_names()
+        for name in (*evaluation.benchmarks, *evaluation.files):
+            if name not in known:
+                raise ConfigError(
+                    f"benchmark '{name}' does not exist; choose from {', '.join(known)}"
+                )
+        files = {}
+        for name, text in evaluation.files.items():
+            path = Path(text).resolve()
+            if not path.is_file():
+                raise ConfigError(f"evaluation.files.{name} = '{text}' is not a file")
+            files[f"benchmark.{name}"] = path
         return files
 
 

