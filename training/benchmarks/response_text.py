@@ -1,0 +1,43 @@
+r"""What of a response counts as the model's own answer text.
+
+Thinking blocks, code, tool output and special tokens are never read for an answer; a base model that
+runs on into a further question it invented is cut where that question starts.
+"""
+
+from __future__ import annotations
+
+import re
+
+_END_TOKEN = re.compile(r"<\|?(?:im_end|im_start|endoftext|eot_id|end_of_text|eos|/s)\|?>|</s>")
+_THINK_END = "</think>"
+_PYTHON = re.compile(r"<python>.*?(?:</python>|\Z)|<output>.*?(?:</output>|\Z)", re.DOTALL)
+_FENCE = re.compile(r"```(?P<tag>[\w+-]*)[ \t]*\n(?P<body>.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
+_PROSE_TAGS = {"", "text", "txt", "latex", "tex", "math", "markdown", "md", "plaintext"}
+_CALCULATOR = re.compile(r"<<[^<>\n]*>>")
+_NEXT_QUESTION = re.compile(
+    r"^[ \t>#*_]*(?:(?:next|new)\s+)?"
+    r"(?:question|problem|exercise|q|human|user|instruction|input)\s*\d*[ \t*_]*[:.)]",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def own_words(response: str) -> str:
+    """The response without thinking, code, tool output, calculator marks and special tokens."""
+    token = _END_TOKEN.search(response)
+    text = response[: token.start()] if token else response
+    if _THINK_END in text:
+        text = text.rpartition(_THINK_END)[2]
+    text = text.partition("<think>")[0]
+    text = _PYTHON.sub("\n", text)
+    text = _FENCE.sub(_prose_only, text)
+    return _CALCULATOR.sub("", text)
+
+
+def before_next_question(text: str, answered: int) -> str:
+    """`text` cut at the first line after position `answered` that opens another question."""
+    match = _NEXT_QUESTION.search(text, answered)
+    return text[: match.start()] if match else text
+
+
+def _prose_only(match: re.Match[str]) -> str:
+    return f"\n{match['body']}\n" if match["tag"].lower() in _PROSE_TAGS else "\n"
