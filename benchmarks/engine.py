@@ -1,0 +1,135 @@
+"""Sampled tokens/s of the embedded engine against plain `generate`, one thread against one thread.
+
+    python benchmarks/engine.py [--rows 256] [--group 8] [--tokens 48] [--repeats 3]
+
+Both sample at temperature 1 from the same randomly initialised models and prompts, in one
+process, in turn; the best of the repeats counts.  A row ends at its end-of-text token: tokens
+after it are not counted as sampled.  The engine also records the log-probability of each token.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Sequence
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from training.rollout.engine import Prompt, Sampled, Sampling
+from training.rollout.transformers_engine import TransformersEngine
+
+SIZES = {
+    "tiny (0.09M)": {"hidden_size": 64, "layers": 2, "heads": 2, "kv": 1, "ff": 128},
+    "small (0.6M)": {"hidden_size": 128, "layers": 4, "heads": 4, "kv": 2, "ff": 256},
+}
+VOCABULARY, EOS = 290, 1
+
+
+def make_model(hidden_size: int, layers: int, heads: int, kv: int, ff: int) -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv,
+        head_dim=32,
+        intermediate_size=ff,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        initializer_range=0.05,
+        pad_token_id=0,
+        eos_token_id=EOS,
+    )
+    return Qwen3ForCausalLM(config).eval()
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """A byte-level vocabulary of the models' size; the speed of tokenising is not measured."""
+    pieces = ["<pad>", "<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    pieces += [f"<{index}>" for index in range(VOCABULARY - len(pieces))]
+    backend = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken("<pad>"), AddedToken("<eos>")])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>")
+
+
+def make_prompts(count: int) -> list[tuple[int, ...]]:
+    """Random prompts of 18 to 30 tokens, as the tiny world's are."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(18, 31, (count,), generator=generator).tolist()
+    return [
+        tuple(torch.randint(2, VOCABULARY, (length,), generator=generator).tolist())
+        for length in lengths
+    ]
+
+
+def run_engine(
+    engine: TransformersEngine, rows: Sequence[tuple[int, ...]], tokens: int
+) -> tuple[int, float]:
+    async def end_row(_row: int, _sampled: Sampled) -> None:
+        return None
+
+    prompts = [Prompt(ids, seed) for seed, ids in enumerate(rows)]
+    sampling = Sampling(max_turn_tokens=tokens)
+    started = time.perf_counter()
+    sampled = asyncio.run(engine.sample(prompts, sampling, end_row))
+    return sum(len(row.ids) for row in sampled), time.perf_counter() - started
+
+
+@torch.no_grad()
+def run_generate(
+    model: PreTrainedModel, rows: Sequence[tuple[int, ...]], tokens: int
+) -> tuple[int, float]:
+    width = max(map(len, rows))
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for index, row in enumerate(rows):
+        ids[index, width - len(row) :] = torch.tensor(row)
+        mask[index, width - len(row) :] = 1
+    started = time.perf_counter()
+    output = model.generate(
+        input_ids=ids,
+        attention_mask=mask,
+        max_new_tokens=tokens,
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+    )
+    seconds = time.perf_counter() - started
+    ended = (output[:, width:] == EOS).int().cumsum(-1)
+    return int((ended - (output[:, width:] == EOS).int() == 0).sum()), seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=256)
+    parser.add_argument("--group", type=int, default=8, help="rows that share a prompt")
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    tokenizer = make_tokenizer()
+    distinct = make_prompts(-(-arguments.rows // arguments.group))
+    rows = [distinct[index // arguments.group] for index in range(arguments.rows)]
+    print(f"{arguments.rows} rows, {arguments.tokens} tokens a row at most, one thread")
+    for name, size in SIZES.items():
+        model = make_model(**size)
+        engine = TransformersEngine(model, tokenizer)
+        ours = theirs = 0.0
+        for _ in range(arguments.repeats):
+            count, seconds = run_engine(engine, rows, arguments.tokens)
+            ours = max(ours, count / seconds)
+            count, seconds = run_generate(model, rows, arguments.tokens)
+            theirs = max(theirs, count / seconds)
+        print(
+            f"{name:14} {model.num_parameters():>8} parameters: engine {ours:8.0f} tokens/s, "
+            f"generate {theirs:8.0f} tokens/s, ratio {ours / theirs:.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
