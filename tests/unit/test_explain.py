@@ -27,12 +27,12 @@ def explain(command: str, given: object) -> Any:
     return result.stdout
 
 
-def run(command: str, text: str | bytes) -> subprocess.CompletedProcess[str]:
+def run(command: str, text: str) -> subprocess.CompletedProcess[str]:
     """Run the real command line in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "flows.cli.main", "explain", command],
-        input=text if isinstance(text, str) else text.decode("latin-1"),
-        encoding="utf-8" if isinstance(text, str) else "latin-1",
+        input=text,
+        encoding="utf-8",
         capture_output=True,
         timeout=60,
         check=False,

@@ -105,9 +105,7 @@ def adpo_loss(
     def step_mean(values: Tensor) -> Tensor:
         return (values.masked_fill(off, 0.0).sum(-1) / tokens).sum() / n_sequences
 
-    # Masked before exp(): an infinity there would turn the gradient into NaN in spite of the mask.
-    log_ratio = (logp - old_logp.detach()).masked_fill(off, 0.0)
-    ratio = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
+    ratio = (logp - old_logp.detach()).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
     adv = advantage.detach().unsqueeze(-1)
     high = _column(clip_high, logp)
     low = _column(clip_low, logp)
