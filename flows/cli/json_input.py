@@ -41,7 +41,11 @@ def parse_object(text: str, where: str) -> JsonObject:
     """Parse one JSON object; numbers keep their exact spelling, integers as int, others Decimal."""
     try:
         value = json.loads(
-            text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_no_repeats
+            text,
+            parse_float=Decimal,
+            parse_int=_integer,
+            parse_constant=_no_constant,
+            object_pairs_hook=_no_repeats,
         )
     except RecursionError:
         raise UserError(f"{where}: nested too deeply for JSON input") from None
@@ -111,6 +115,11 @@ def shown(value: object) -> str:
         return kind(value)
     text = str(value) if isinstance(value, Decimal) else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _integer(digits: str) -> int | Decimal:
+    # int() refuses more than 4300 digits, which an answer may have; a Decimal keeps them all.
+    return int(digits) if len(digits) <= 4000 else Decimal(digits)
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -116,6 +116,10 @@ def test_numbers_are_read_as_they_are_written() -> None:
     out = json.loads(explain("executor", text))
     assert (out["current_label"], out["anchor_label"]) == ("1/2", "1")
     assert out["r_cur"] == [1, 1, 0]
+    long = "7" * 5000
+    lines = explain("answer", f'{{"id": 1, "answer": {long}}}\n{{"id": 2, "answer": "{long}"}}')
+    number, string = (json.loads(line) for line in lines.splitlines())
+    assert number["label"] == string["label"] is not None
 
 
 def task(text: str, current: list[Any], calls: list[int], **more: Any) -> dict[str, Any]:
