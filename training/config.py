@@ -9,9 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from training.sandbox.settings import SandboxSettings
-
-RECORDED_ONLY = {"recorded_only": True}
+from training.sandbox.settings import RECORDED_ONLY, SandboxSettings
 
 
 class Section(BaseModel):

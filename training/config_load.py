@@ -113,12 +113,7 @@ def explain(error: ValidationError) -> str:
 def _did_you_mean(location: Sequence[int | str]) -> str:
     model: Any = ExperimentConfig
     for part in location[:-1]:
-        field = model.model_fields.get(part) if isinstance(model, type) else None
-        if field is None:
-            return ""
-        model = field.annotation
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        return ""
+        model = model.model_fields[part].annotation
     known = list(model.model_fields)
     close = difflib.get_close_matches(str(location[-1]), known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(known)}"

@@ -88,8 +88,8 @@ class _Planner:
         )
         anchored: dict[str, str] = {}
         if needs_anchor:
-            source = executors[self.anchor_source(t)]
-            anchored = {"anchor": self._add("anchor", t, {"executor": source}), "frozen": source}
+            frozen = executors[self.anchor_source(t)]
+            anchored = {"anchor": self._add("anchor", t, {"executor": frozen}), "frozen": frozen}
         with_reference = anchored if self.config.curriculum.lambda_ref > 0 else {}
         curriculum = self._add(
             "curriculum",

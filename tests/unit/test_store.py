@@ -143,6 +143,6 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InfraError, match="no space left for progress.json"):
+    with pytest.raises(InfraError, match=r"no space left for progress\.json"):
         write_atomic(tmp_path / "progress.json", "{}")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The anchor: a frozen Executor, named by its payload and never copied (docs/method.md section 1)."""
+"""The anchor: a frozen Executor, named and never copied (docs/method.md section 1)."""
 
 import json
 

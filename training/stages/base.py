@@ -1,7 +1,6 @@
 """What every stage is given, and what it hands back."""
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from pydantic import BaseModel
 from training.config import ExperimentConfig
 from training.errors import InfraError, NumericError
 from training.spec import StageSpec
-from training.store import MANIFEST, Place, Store, write_atomic
+from training.store import Place, Store, write_atomic
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
@@ -104,7 +103,9 @@ class StageContext:
     def log_metrics(self, step: int, metrics: Mapping[str, float | int | None]) -> None:
         """Append one line of metrics at an inner step. NumericError for NaN or infinity."""
         for key, value in metrics.items():
-            if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+            if isinstance(value, float) and (
+                value != value or value in (float("inf"), -float("inf"))
+            ):
                 raise NumericError(f"{key} became {value} at step {step}; training was stopped")
         line = json.dumps({"step": step, **metrics}, sort_keys=True)
         with (self.work / "metrics.jsonl").open("a", encoding="utf-8") as handle:
@@ -157,17 +158,6 @@ def write_jsonl(path: Path, records: list[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8") as handle:
         for record in records:
             handle.write(json.dumps(record, sort_keys=True, ensure_ascii=False) + "\n")
-
-
-def link_tree(source: Path, target: Path) -> None:
-    """Copy a folder by hard links where the file system allows it (published bytes never change)."""
-    for path in source.rglob("*"):
-        destination = target / path.relative_to(source)
-        if path.is_dir():
-            destination.mkdir(parents=True, exist_ok=True)
-        elif path.name != MANIFEST:
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            os.link(path, destination)
 
 
 def _merged(identity_part: dict[str, Any], runtime_part: dict[str, Any]) -> dict[str, Any]:

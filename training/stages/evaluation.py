@@ -1,0 +1,143 @@
+"""Evaluation of one Executor: greedy pass@1 and sampled mean@k (docs/method.md section 7)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from training.algorithms.answers import canonical_label
+from training.benchmarks.schema import Question
+from training.config import Evaluation, Model, Rollout
+from training.models import load_tokenizer
+from training.questions import TINY, load_questions
+from training.rollout.engine import Sampling
+from training.rollout.tool_loop import Task
+from training.rollout.trajectory import Status, Trajectory
+from training.seeds import derive_seed
+from training.stages.base import StageContext, StageResult, read_jsonl, write_jsonl
+from training.tiny_world.grammar import kind
+from training.trainers.torch.setup import (
+    InfraGuard,
+    executor_sampling,
+    frozen_model,
+    prompt_book,
+    set_deterministic,
+    tool,
+    tool_loop,
+)
+
+Groups = list[list[Trajectory] | None]
+Numbers = dict[str, float | int | None]
+Line = dict[str, Any]
+
+
+def run(ctx: StageContext) -> StageResult:
+    """Publish ``responses.jsonl``, every response with its verdict, and the scores.
+
+    Numbers of the first benchmark stand under plain names, those of others under ``name.number``.
+    """
+    set_deterministic()
+    return StageResult(metrics=asyncio.run(_run(ctx)) | _pool_numbers(ctx))
+
+
+async def _run(ctx: StageContext) -> Numbers:
+    settings, rollout = ctx.section(Evaluation), ctx.section(Rollout)
+    folder = ctx.input("executor")
+    weights = ctx.section(Model)
+    tokenizer = load_tokenizer(folder / "model", remote_code=weights.remote_code)
+    book = prompt_book(ctx, tokenizer)
+    model = frozen_model(folder, weights)
+    guard = InfraGuard(rollout.max_infra_share)
+    numbers: Numbers = {}
+    lines: list[Line] = []
+    async with tool(ctx) as sandbox:
+        engine, loop = tool_loop(model, tokenizer, rollout, sandbox)
+        for place, name in enumerate(settings.benchmarks):
+            questions = load_questions(name, ctx, settings.limit)
+            tasks = [Task(q.id, book.executor(q.question)) for q in questions]
+            for mode, size, sampling in _modes(settings, executor_sampling(rollout)):
+                ctx.progress(place, len(settings.benchmarks), "benchmarks", f"{name}, {mode}")
+                seeds = [derive_seed(ctx.seed, "evaluation", mode, name, t.id) for t in tasks]
+                groups = guard.complete(await loop.rollout(tasks, size, sampling, seeds))
+                prefix = "" if place == 0 else f"{name}."
+                scored = _score(mode, questions, groups)
+                numbers |= {prefix + key: value for key, value in scored.items()}
+                lines += _lines(name, mode, questions, groups)
+    ctx.progress(len(settings.benchmarks), len(settings.benchmarks), "benchmarks")
+    write_jsonl(ctx.payload / "responses.jsonl", lines)
+    numbers["engine_tokens_per_second"] = engine.metrics().get("tokens_per_second")
+    if sandbox is not None:
+        numbers |= {f"sandbox_{key}": value for key, value in sandbox.metrics().items()}
+    return numbers
+
+
+def _modes(settings: Evaluation, base: Sampling) -> list[tuple[str, int, Sampling]]:
+    """Greedy pass@1, and mean@k by sampling where k is not 0."""
+    modes = [("greedy", 1, replace(base, temperature=0.0, top_p=1.0))]
+    if settings.samples:
+        sampled = replace(base, temperature=settings.temperature, top_p=settings.top_p)
+        modes.append((f"mean_at_{settings.samples}", settings.samples, sampled))
+    return modes
+
+
+def is_correct(question: Question, trajectory: Trajectory) -> bool:
+    """Whether a trajectory's one label is that of the key; invalid and missing ones are wrong."""
+    return trajectory.label is not None and trajectory.label == canonical_label(question.answer)
+
+
+def _score(mode: str, questions: Sequence[Question], groups: Groups) -> Numbers:
+    """The score, and how the responses look: shares over responses, as fractions."""
+    kept = [(q, group) for q, group in zip(questions, groups, strict=True) if group is not None]
+    responses = [t for _, group in kept for t in group]
+    score = fmean(fmean(is_correct(q, t) for t in group) for q, group in kept)
+    numbers: Numbers = {mode: score}
+    if mode == "greedy":
+        labels = Counter(t.label for t in responses if t.label is not None)
+        return numbers | {
+            "questions": len(kept),
+            "infra_dropped": len(groups) - len(kept),
+            "top_answer_share": max(labels.values(), default=0) / len(responses),
+        }
+    return numbers | {
+        "mean_tool_calls": fmean(t.n_tool for t in responses),
+        "tool_use_share": fmean(t.n_tool > 0 for t in responses),
+        "invalid_share": fmean(t.status is Status.INVALID for t in responses),
+        "missing_share": fmean(t.status is Status.MISSING for t in responses),
+    }
+
+
+def _lines(name: str, mode: str, questions: Sequence[Question], groups: Groups) -> list[Line]:
+    return [
+        {
+            "benchmark": name,
+            "mode": mode,
+            "id": question.id,
+            "status": trajectory.status.value,
+            "label": trajectory.label,
+            "correct": is_correct(question, trajectory),
+            "tool_calls": trajectory.n_tool,
+            "seed": trajectory.seed,
+            "text": trajectory.text,
+        }
+        for question, group in zip(questions, groups, strict=True)
+        for trajectory in group or []
+    ]
+
+
+def _pool_numbers(ctx: StageContext) -> Numbers:
+    """How the iteration's tasks relate to the questions: coincidences, and known problem kinds."""
+    if not ctx.has_input("task_pool"):
+        return {}
+    settings = ctx.section(Evaluation)
+    problems = [t["problem"] for t in read_jsonl(ctx.input("task_pool") / "tasks.jsonl")]
+    held_out = {
+        question.question
+        for name in settings.benchmarks
+        for question in load_questions(name, ctx, settings.limit)
+    }
+    numbers: Numbers = {"held_out_overlap": sum(problem in held_out for problem in problems)}
+    if TINY in settings.benchmarks and problems:
+        numbers["in_grammar_share"] = fmean(kind(problem) is not None for problem in problems)
+    return numbers
