@@ -28,11 +28,9 @@ def advance(model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
 
 def test_a_restored_model_goes_on_exactly_as_the_saved_one(tmp_path: Path) -> None:
     model, optimiser = trained(0)
-    Checkpoints(tmp_path).save(2, model, optimiser, {"seen": [1, 2]})
+    Checkpoints(tmp_path).save(2, model, optimiser)
     other, other_optimiser = trained(1)
-    restored = Checkpoints(tmp_path).restore(other, other_optimiser)
-    assert restored is not None
-    assert (restored.step, restored.position) == (2, {"seen": [1, 2]})
+    assert Checkpoints(tmp_path).restore(other, other_optimiser) == 2
     advance(model, optimiser)
     advance(other, other_optimiser)
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
@@ -42,7 +40,7 @@ def test_a_restored_model_goes_on_exactly_as_the_saved_one(tmp_path: Path) -> No
 def test_all_three_generators_are_restored(tmp_path: Path) -> None:
     model, optimiser = trained(0)
     draws()  # leaves cached second normals, which are state too
-    Checkpoints(tmp_path).save(1, model, optimiser, {})
+    Checkpoints(tmp_path).save(1, model, optimiser)
     expected = draws()
     draws()
     Checkpoints(tmp_path).restore(model, optimiser)
@@ -56,12 +54,12 @@ def draws() -> list[float]:
 def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step in (4, 8, 12):
-        checkpoints.save(step, *trained(step), {})
+        checkpoints.save(step, *trained(step))
     assert checkpoints.steps() == [12, 8]
 
 
 def test_nothing_saved_restores_nothing(tmp_path: Path) -> None:
-    assert Checkpoints(tmp_path / "absent").restore(*trained(0)) is None
+    assert Checkpoints(tmp_path / "absent").restore(*trained(0)) == 0
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "no state", "no manifest", "bad manifest"])
@@ -69,8 +67,8 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(4, *trained(4), {"at": 4})
-    checkpoints.save(8, *trained(8), {"at": 8})
+    checkpoints.save(4, *trained(4))
+    checkpoints.save(8, *trained(8))
     state, manifest = tmp_path / "step_8/state.pt", tmp_path / "step_8/manifest.json"
     match damage:
         case "flip":
@@ -87,9 +85,7 @@ def test_a_damaged_checkpoint_is_passed_over_loudly(
             manifest.write_text("{")
     model, optimiser = trained(0)
     with caplog.at_level(logging.WARNING):
-        restored = checkpoints.restore(model, optimiser)
-    assert restored is not None
-    assert restored.position == {"at": 4}
+        assert checkpoints.restore(model, optimiser) == 4
     assert "step_8" in caplog.text
     for mine, theirs in zip(model.parameters(), trained(4)[0].parameters(), strict=True):
         assert torch.equal(mine, theirs)
@@ -99,18 +95,19 @@ def test_an_unfinished_write_is_no_checkpoint_and_goes_with_the_next(tmp_path: P
     checkpoints = Checkpoints(tmp_path)
     (tmp_path / "step_12.partial").mkdir()
     (tmp_path / "step_12.partial" / "state.pt").write_bytes(b"half")
-    assert checkpoints.restore(*trained(0)) is None
-    checkpoints.save(4, *trained(4), {})
+    assert checkpoints.restore(*trained(0)) == 0
+    checkpoints.save(4, *trained(4))
     assert [path.name for path in tmp_path.iterdir()] == ["step_4"]
 
 
 def test_a_step_can_be_saved_again(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(4, *trained(0), {"at": "first"})
-    checkpoints.save(4, *trained(0), {"at": "second"})
-    restored = checkpoints.restore(*trained(1))
-    assert restored is not None
-    assert restored.position == {"at": "second"}
+    checkpoints.save(4, *trained(0))
+    checkpoints.save(4, *trained(2))
+    model, optimiser = trained(1)
+    assert checkpoints.restore(model, optimiser) == 4
+    for mine, theirs in zip(model.parameters(), trained(2)[0].parameters(), strict=True):
+        assert torch.equal(mine, theirs)
 
 
 def test_a_step_log_is_cut_back_to_the_steps_before_the_checkpoint(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from training.config import Adpo, Advantage, Executor
 from training.rollout.trajectory import Status, Stop, ToolCall, Trajectory
 from training.trainers.torch import curriculum_records, executor_groups
 from training.trainers.torch.executor_groups import GroupUpdate, assess
+from training.trainers.torch.judges import Judgement
 
 
 def labels(text: str) -> list[str | None]:
@@ -116,14 +117,16 @@ def test_candidate_lines_sum_up_to_the_stage_numbers() -> None:
     candidates = [read_candidate(text) for text in texts]
     current = [group("AAA.", 2), group("AB..", 0), None, None]
     reference = [group("AA..", 1), group("BBBB", 1), None, None]
-    rollouts = [curriculum_records.rollouts(c, r) for c, r in zip(current, reference, strict=True)]
-    scores = score_batch(candidates, rollouts)
+    judged = [
+        None if c is None else Judgement(c, r) for c, r in zip(current, reference, strict=True)
+    ]
+    scores = score_batch(candidates, [curriculum_records.rollouts(j, True) for j in judged])
     lines = [
-        curriculum_records.candidate_line(i, texts[i], candidates[i], scores[i], c, r)
-        for i, (c, r) in enumerate(zip(current, reference, strict=True))
+        curriculum_records.candidate_line(i, texts[i], candidates[i], scores[i], judged[i])
+        for i in range(4)
     ]
     lost = read_candidate("Problem: 2 + 2\nAnswer: 4")
-    lines.append(curriculum_records.candidate_line(4, "…", lost, None, None, None))
+    lines.append(curriculum_records.candidate_line(4, "…", lost, None, None))
     numbers = curriculum_records.summarise(json.loads(json.dumps(lines)))
     assert [line["r_fmt"] for line in lines] == [1, 1, 0, 0, None]
     assert lines[0]["current"] == {"labels": ["A", "A", "A", None], "tool_calls": [2, 2, 2, 2]}
@@ -140,10 +143,23 @@ def test_candidate_lines_sum_up_to_the_stage_numbers() -> None:
     assert numbers["distinct_task_share"] == 1
 
 
+def test_a_reference_for_the_statistics_alone_enters_no_reward() -> None:
+    text = "Problem: 1 + 1\nAnswer: 2"
+    candidate = read_candidate(text)
+    judgement = Judgement(group("AAAA", 0), group("AABB", 0))
+    assert curriculum_records.rollouts(judgement, True).anchor is not None  # type: ignore[union-attr]
+    outside = curriculum_records.rollouts(judgement, False)
+    line = curriculum_records.candidate_line(
+        0, text, candidate, score_batch([candidate], [outside])[0], judgement
+    )
+    assert line["r_ref"] == 0
+    assert line["reference"]["labels"] == ["A", "A", "B", "B"]
+
+
 def test_without_a_reference_there_is_no_gap_to_report() -> None:
     text = "Problem: 1 + 1\nAnswer: 2"
     candidate = read_candidate(text)
-    current = group("AAAA", 0)
-    scores = score_batch([candidate], [curriculum_records.rollouts(current, None)])
-    line = curriculum_records.candidate_line(0, text, candidate, scores[0], current, None)
+    judgement = Judgement(group("AAAA", 0), None)
+    scores = score_batch([candidate], [curriculum_records.rollouts(judgement, True)])
+    line = curriculum_records.candidate_line(0, text, candidate, scores[0], judgement)
     assert curriculum_records.summarise([line])["positive_gap_share"] is None

@@ -1,8 +1,9 @@
 """Checkpoints inside a long stage: atomic, verified, two kept (docs/method.md section 5).
 
 A checkpoint is a folder `step_<n>` that holds everything the next step depends on after n finished
-steps. Its manifest is written last and the folder gets its name by one rename, so a folder with
-that name is whole unless the disk damaged it, which the digests show.
+steps; n is the place in the data too, since batches, prompts and seeds all follow from it. The
+manifest is written last and the folder gets its name by one rename, so a folder with that name is
+whole unless the disk damaged it, which the digests show.
 """
 
 import hashlib
@@ -12,7 +13,6 @@ import os
 import random
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +27,16 @@ _STATE = "state.pt"
 _MANIFEST = "manifest.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What was restored: the finished steps, and the caller's own numbers from `save`."""
-
-    step: int
-    position: dict[str, Any]
-
-
 class Checkpoints:
     """The checkpoints of one stage, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(
-        self,
-        step: int,
-        model: nn.Module,
-        optimiser: torch.optim.Optimizer,
-        position: Mapping[str, Any],
-    ) -> None:
+    def save(self, step: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
         """Write the checkpoint of `step` finished steps, then drop all but the newest two.
 
-        `position` is the caller's place in its data and must be JSON. Returns only when the bytes
-        and the name are on the disk.
+        Returns only when the bytes and the name are on the disk.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         target, partial = self._place(step), self.folder / f"step_{step}.partial"
@@ -67,7 +52,7 @@ class Checkpoints:
             torch.save(state, file)
             file.flush()
             os.fsync(file.fileno())
-        manifest = {"step": step, "position": dict(position), **_digest(partial / _STATE)}
+        manifest = {"step": step, **_digest(partial / _STATE)}
         with (partial / _MANIFEST).open("w") as file:
             json.dump(manifest, file)
             file.flush()
@@ -83,8 +68,8 @@ class Checkpoints:
         names = [path.name.removeprefix("step_") for path in self.folder.glob("step_*")]
         return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
-    def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> Checkpoint | None:
-        """Load the newest checkpoint that verifies, or return None where there is none.
+    def restore(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> int:
+        """Load the newest checkpoint that verifies; returns its finished steps, 0 for none.
 
         A damaged one is passed over with a warning, never loaded in part. A checkpoint that
         verifies and still does not fit the model is a mistake of ours and raises.
@@ -92,7 +77,7 @@ class Checkpoints:
         for step in self.steps():
             place = self._place(step)
             try:
-                manifest = _verified(place)
+                _verify(place)
             except (OSError, ValueError, KeyError) as error:
                 log.warning("checkpoint %s is damaged and not used: %s", place.name, error)
                 continue
@@ -100,21 +85,19 @@ class Checkpoints:
             model.load_state_dict(state["model"])
             optimiser.load_state_dict(state["optimiser"])
             _set_rng_state(state["rng"])
-            return Checkpoint(step, manifest["position"])
-        return None
+            return step
+        return 0
 
     def _place(self, step: int) -> Path:
         return self.folder / f"step_{step}"
 
 
-def _verified(place: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint whose file is exactly what was written."""
-    manifest: dict[str, Any] = json.loads((place / _MANIFEST).read_text())
-    found = _digest(place / _STATE)
-    for key, value in found.items():
+def _verify(place: Path) -> None:
+    """Check that a checkpoint's file is exactly what was written."""
+    manifest = json.loads((place / _MANIFEST).read_text())
+    for key, value in _digest(place / _STATE).items():
         if manifest[key] != value:
             raise ValueError(f"{_STATE} has {key} {value}, its manifest says {manifest[key]}")
-    return manifest
 
 
 def _digest(path: Path) -> dict[str, int | str]:

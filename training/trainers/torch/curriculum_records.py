@@ -13,6 +13,7 @@ from training.algorithms.curriculum_reward import CandidateScore, Rollouts
 from training.algorithms.diagnostics import distinct_share, positive_gap_share, unresolved_share
 from training.algorithms.voting import vote
 from training.rollout.trajectory import Trajectory
+from training.trainers.torch.judges import Judgement
 
 Line = dict[str, Any]
 
@@ -29,8 +30,7 @@ def candidate_line(
     text: str,
     candidate: Candidate,
     score: CandidateScore | None,
-    current: Sequence[Trajectory] | None,
-    reference: Sequence[Trajectory] | None,
+    judgement: Judgement | None,
 ) -> Line:
     """One candidate: its text, every term of its reward, and the groups it was judged by.
 
@@ -54,24 +54,22 @@ def candidate_line(
             "r_c": score.r_c,
             "advantage": score.advantage,
         }
-    if current is not None:
-        line["current"] = group_line(current)
-    if reference is not None:
-        line["reference"] = group_line(reference)
+    if judgement is not None:
+        line["current"] = group_line(judgement.current)
+        if judgement.reference is not None:
+            line["reference"] = group_line(judgement.reference)
     return line
 
 
-def rollouts(
-    current: Sequence[Trajectory] | None,
-    reference: Sequence[Trajectory] | None,
-) -> Rollouts | None:
-    """The votes that the reward reads; `reference` is None where no anchor enters it."""
-    if current is None:
+def rollouts(judgement: Judgement | None, with_reference: bool) -> Rollouts | None:
+    """The votes that the reward reads; a reference for the statistics alone stays outside."""
+    if judgement is None:
         return None
+    anchor = judgement.reference if with_reference else None
     return Rollouts(
-        current=vote([t.label for t in current]),
-        anchor=None if reference is None else vote([t.label for t in reference]),
-        tool_calls=[t.n_tool for t in current],
+        current=vote([t.label for t in judgement.current]),
+        anchor=vote([t.label for t in anchor]) if anchor else None,
+        tool_calls=[t.n_tool for t in judgement.current],
     )
 
 
