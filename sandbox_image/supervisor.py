@@ -1,0 +1,113 @@
+"""The one program of the sandbox: dial the client, then run its calls one after the other.
+
+Started as process 1 of a container or of a bubblewrap sandbox. It imports the scientific stack,
+connects to the client's socket, gives up everything it may do, and serves until the client
+closes the connection. It never listens, so nothing in the sandbox can reach it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import socket
+import tempfile
+from dataclasses import asdict
+from typing import Any
+
+from sandbox_image import harden
+from sandbox_image.call import Caller, ClientGone, Limits, Outcome
+from sandbox_image.preload import preload
+from sandbox_image.processes import Processes, UnsafeProcesses
+from sandbox_image.wire import WireError, pack, read_frame, unpack
+
+PROTOCOL = 1
+SOCKET = "/run/sandbox/socket"
+SCRATCH = "/scratch"
+KEPT_VARIABLES = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"}
+"""All that a program finds in its environment: constants of ours, nothing of the host's."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve one client; returns the exit status (0: the client closed the connection)."""
+    parser = argparse.ArgumentParser(prog="sandbox_image")
+    parser.add_argument("--socket", default=SOCKET)
+    parser.add_argument("--unsafe", action="store_true", help="run without any isolation")
+    options = parser.parse_args(arguments)
+
+    versions = preload()
+    processes = UnsafeProcesses() if options.unsafe else Processes()
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(options.socket)
+    if options.unsafe:
+        own_user, folder = False, tempfile.mkdtemp(prefix="anchorloop-unsafe-")
+    else:
+        folder = SCRATCH
+        harden.own_mounts(folder)
+        own_user = harden.become_keeper()
+    harden.seal()
+    os.umask(0o077)
+    for name in set(os.environ) - KEPT_VARIABLES:
+        del os.environ[name]
+    caller = Caller(processes, own_user, folder)
+    hello = {"hello": PROTOCOL, "python": platform.python_version(), "own_user": own_user}
+    connection.sendall(pack(hello | versions))
+    try:
+        return serve(connection, caller)
+    finally:
+        if options.unsafe:
+            os.rmdir(folder)
+
+
+def serve(connection: socket.socket, caller: Caller) -> int:
+    """Answer frames until the client is done; returns the exit status."""
+    while True:
+        try:
+            body = read_frame(connection)
+        except (WireError, OSError):
+            return 1
+        if body is None:
+            return 0
+        try:
+            identity, code, limits = _request(unpack(body))
+        except WireError as problem:
+            connection.sendall(_reply(-1, Outcome("infra", stderr=str(problem))))
+            continue
+        try:
+            outcome = caller.call(code, limits, connection)
+        except ClientGone:
+            return 0
+        except OSError as problem:
+            # The sandbox itself failed: say so, and let the client start a fresh one.
+            connection.sendall(_reply(identity, Outcome("infra", stderr=str(problem))))
+            return 1
+        connection.sendall(_reply(identity, outcome))
+
+
+def _reply(identity: int, outcome: Outcome) -> bytes:
+    return pack({"id": identity} | asdict(outcome))
+
+
+def _request(message: dict[str, Any]) -> tuple[int, str, Limits]:
+    """The parts of a request; raises WireError naming the first that is wrong."""
+    code = message.get("code")
+    if not isinstance(code, str):
+        raise WireError("'code' must be a string")
+    return (
+        int(_number(message, "id", 0, 2**53)),
+        code,
+        Limits(
+            wall_seconds=_number(message, "wall_seconds", 0.01, 86_400),
+            cpu_seconds=math.ceil(_number(message, "cpu_seconds", 0.01, 86_400)),
+            memory_bytes=int(_number(message, "memory_bytes", 1 << 20, 1 << 40)),
+            output_bytes=int(_number(message, "output_bytes", 1, 2_000_000)),
+        ),
+    )
+
+
+def _number(message: dict[str, Any], key: str, low: float, high: float) -> float:
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise WireError(f"{key!r} must be a number from {low} to {high}")
+    return value
