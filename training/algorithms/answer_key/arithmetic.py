@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import isqrt
 
 from training.algorithms.answer_key.integers import NotExact, bounded_power, factor, integer_root
 from training.algorithms.answer_key.value import HALF, Exact, collect, exact, symbol, term
 
-_EFFORT = 1500  # units of about 10 microseconds: the hardest answer stays well under 50 ms
-_FACTORING = 150  # what one factorisation counts
+_FACTORING = 150  # units of the hardest factorisation
+_EFFORT = 600  # units of about 10 microseconds: the hardest answer stays well under 50 ms
 
 
 class Arithmetic:
@@ -38,7 +39,8 @@ class Arithmetic:
 
     def multiply(self, a: Exact, b: Exact) -> Exact:
         """a * b."""
-        self.spend(1 + len(a.terms) * len(b.terms) * (1 + (a.bits() * b.bits() >> 23)))
+        each = 1 + (a.symbols() + b.symbols()) // 2 + (a.bits() * b.bits() >> 23)
+        self.spend(1 + len(a.terms) * len(b.terms) * each)
         products = []
         for m, c in a.terms.items():
             for n, d in b.terms.items():
@@ -86,9 +88,8 @@ class Arithmetic:
         if len(value.terms) != 1 or sign(value) < 0:
             raise NotExact("a logarithm of something that is not a positive product")
         ((monomial, coefficient),) = value.terms.items()
-        self.spend(2 * _FACTORING)
-        powers = [(p, Fraction(k)) for p, k in factor(coefficient.numerator).items()]
-        powers += [(p, Fraction(-k)) for p, k in factor(coefficient.denominator).items()]
+        powers = [(p, Fraction(k)) for p, k in self._factor(coefficient.numerator).items()]
+        powers += [(p, Fraction(-k)) for p, k in self._factor(coefficient.denominator).items()]
         powers += [(int(s), x) for s, x in monomial if s.isdigit()]
         result = exact(0)
         for prime, count in powers:
@@ -109,17 +110,20 @@ class Arithmetic:
         for part, side in ((coefficient.numerator, 1), (coefficient.denominator, -1)):
             whole = part
             if exponent.denominator > 1:
-                self.spend(1 + (part.bit_length() >> 6))
+                self.spend(1 + (part.bit_length() >> 5))
                 whole = integer_root(part, exponent.denominator)
             if exponent.denominator == 1 or whole**exponent.denominator == part:
                 factor_out = bounded_power(whole, abs(exponent.numerator))
                 scale *= Fraction(factor_out) ** (side if exponent > 0 else -side)
                 continue
-            self.spend(_FACTORING)
-            for prime, count in factor(part).items():
+            for prime, count in self._factor(part).items():
                 name = str(prime)
                 exponents[name] = exponents.get(name, Fraction(0)) + side * count * exponent
         return collect([term(exponents, scale)])
+
+    def _factor(self, value: int) -> dict[int, int]:
+        self.spend(1 + min(isqrt(value) >> 8, _FACTORING))
+        return factor(value)
 
     def _nested_root(self, value: Exact, degree: int) -> Exact:
         """sqrt(a + b sqrt(d)) where it is a sum of two roots; other roots of sums are refused.

@@ -29,11 +29,18 @@ _NO_NAME = re.compile(r"\b(?:not|no|never|or|and|unknown|undefined|none)\b", re.
 
 
 def label_of(answer: str, percent: bool) -> str:
-    """Canonical key of a bare answer.
+    """Canonical key of a bare answer, which is its own key.
 
     `percent` says whether a percent sign divides by 100 or is a unit. Raises NotExact, with a
     short reason, where the answer has no exact canonical value.
     """
+    label = _read(answer, percent)
+    if not label.isdigit() and _read(label, percent) != label:
+        raise NotExact("too complicated a value")
+    return label
+
+
+def _read(answer: str, percent: bool) -> str:
     text = _CURRENCY.sub(" ", plain(answer))
     if _RELATION.search(text):
         raise NotExact("a relation or several values, not one number")

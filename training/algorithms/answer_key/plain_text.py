@@ -33,7 +33,7 @@ _SYMBOLS = str.maketrans(
     }
 )
 _MATH_DELIMITERS = re.compile(r"\\[()\[\]]|\\\$|\$")
-_GROUP_MARK = re.compile(r"(?<=[0-9])(?:\{,\}|,?\\[,!;: ]|,\\!|~)(?=[0-9]{3}(?![0-9]))")
+_GROUP_MARK = re.compile(r"(?<=[0-9])(?:\{,\}|,?\\[,!;: ] ?|~)(?=[0-9]{3}(?![0-9]))")
 _LAYOUT = re.compile(
     r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|quad|qquad|enspace|thinspace)"
     r"(?![A-Za-z])|\\[,;:! ]|~"
@@ -58,14 +58,11 @@ def plain(answer: str) -> str:
     Raises NotExact for text that is empty, too long, holds control characters, or has a box that
     does not close or is not alone.
     """
-    if len(answer) > MAX_CHARS:
-        raise NotExact(f"an answer longer than {MAX_CHARS:,} characters")
+    _require_length(answer)
     text = strip_special_tokens(answer)
     text = "".join(c for c in text if unicodedata.category(c) != "Cf").strip()
     text = _one_alphabet(text.strip(_EDGES))
     text = _SPACES.sub("  ", text)
-    if len(text) > MAX_CHARS:
-        raise NotExact(f"an answer longer than {MAX_CHARS:,} characters")
     if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\r\n" for c in text):
         raise NotExact("control characters in the answer")
     text = _MATH_DELIMITERS.sub(" ", text).strip(_EDGES)
@@ -91,6 +88,11 @@ def strip_special_tokens(text: str) -> str:
     return text
 
 
+def _require_length(text: str) -> None:
+    if len(text) > MAX_CHARS:
+        raise NotExact(f"an answer longer than {MAX_CHARS:,} characters")
+
+
 def _one_alphabet(text: str) -> str:
     """ASCII digits and operators for every way that Unicode writes them."""
     if text.isascii():
@@ -98,8 +100,15 @@ def _one_alphabet(text: str) -> str:
     text = _RAISED.sub(lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
     text = _LOWERED.sub(lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
     text = _VULGAR.sub(_fraction_sign, text).translate(_SYMBOLS)
-    text = unicodedata.normalize("NFKC", text).translate(_SYMBOLS)
-    return "".join(str(unicodedata.decimal(c, c)) for c in text)
+    text = "".join(map(_plain_character, text))
+    _require_length(text)
+    return text.translate(_SYMBOLS)
+
+
+def _plain_character(c: str) -> str:
+    if c.isascii() or unicodedata.category(c) == "Lo":  # some of these letters are whole phrases
+        return c
+    return str(unicodedata.decimal(c, unicodedata.normalize("NFKC", c)))
 
 
 def _fraction_sign(match: re.Match[str]) -> str:

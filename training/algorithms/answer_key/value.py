@@ -10,7 +10,7 @@ conjecture holds. Equal values therefore have equal labels, and voting is transi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
@@ -27,7 +27,7 @@ Monomial = tuple[tuple[str, Fraction], ...]
 
 HALF = Fraction(1, 2)
 
-_MAX_TERMS = 24
+_MAX_TERMS = 16
 _MAX_EXPONENT_BITS = 40
 _MAX_RADICAND = 10**10  # every radicand below it can be factored again when a label is read
 
@@ -48,6 +48,10 @@ class Exact:
         """Bits of the longest coefficient, numerator and denominator together."""
         return max((_bits(c) for c in self.terms.values()), default=0)
 
+    def symbols(self) -> int:
+        """The largest number of symbols in one term."""
+        return max(map(len, self.terms), default=0)
+
     def label(self) -> str:
         """The canonical key, such as `-1/2`, `2*sqrt(3)` or `1+1/3*pi`; it reads as itself."""
         if not self.terms:
@@ -66,8 +70,10 @@ def symbol(name: str) -> Exact:
     return Exact({((name, Fraction(1)),): Fraction(1)})
 
 
-def collect(pairs: Iterable[tuple[Monomial, Fraction]]) -> Exact:
+def collect(pairs: Collection[tuple[Monomial, Fraction]]) -> Exact:
     """Sum of terms in normal form; raises NotExact when it is too long."""
+    if len(pairs) > _MAX_TERMS**2:
+        raise NotExact("a sum of too many different roots or constants")
     terms: dict[Monomial, Fraction] = {}
     for monomial, coefficient in pairs:
         terms[monomial] = terms[monomial] + coefficient if monomial in terms else coefficient
