@@ -1,0 +1,141 @@
+"""``anchorloop run``: an experiment from this terminal, with a Prefect server while it lasts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows.cli.errors import UserError
+
+if TYPE_CHECKING:
+    from flows.services import Services
+
+
+def run(
+    profile: Annotated[str, typer.Option(help="Model and scale.")] = "tiny",
+    method: Annotated[str, typer.Option(help="What is compared.")] = "anchorloop",
+    seed: Annotated[int, typer.Option(help="All randomness derives from it.")] = 0,
+    iterations: Annotated[
+        int | None, typer.Option(help="Outer iterations; default: what profile and method say.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any value of the configuration."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the run; default: profile-method-seed.")
+    ] = None,
+    study: Annotated[str, typer.Option(help="MLflow experiment.")] = "anchorloop",
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="MLflow server or store; default: this folder's own.")
+    ] = None,
+    stage_hours: Annotated[float, typer.Option(help="A stage that runs longer is ended.")] = 72.0,
+) -> None:
+    """Run an experiment, or go on with one that was interrupted (same arguments)."""
+    from flows.naming import default_name, resolve
+    from flows.services import ServiceError, Services
+    from tasks.home import home
+    from training.config_load import parse_assignments
+    from training.errors import ConfigError
+
+    try:
+        overrides = parse_assignments(set_ or [])
+        resolve(profile, method, seed, iterations, overrides)
+    except ConfigError as error:
+        raise UserError(str(error)) from None
+    asked = {
+        "profile": profile,
+        "method": method,
+        "seed": seed,
+        "iterations": iterations,
+        "overrides": overrides or None,
+        "name": name or default_name(profile, method, seed),
+        "study": study,
+        "tracking_uri": tracking_uri,
+        "stage_hours": stage_hours,
+    }
+    services = Services(home())
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with _server(services):
+            summary = _experiment(asked)
+    except ServiceError as error:
+        raise UserError(str(error)) from None
+    except KeyboardInterrupt:
+        print(f"stopped; the same command goes on with run '{asked['name']}'", file=sys.stderr)
+        raise typer.Exit(130) from None
+    _show(services, summary)
+
+
+@contextlib.contextmanager
+def _server(services: Services) -> Iterator[None]:
+    """A Prefect server in the environment: the user's own by PREFECT_API_URL, else ours."""
+    os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "anchorloop")
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
+    os.environ["ANCHORLOOP_MLFLOW_URL"] = f"http://127.0.0.1:{services.port('mlflow')}"
+    if os.environ.get("PREFECT_API_URL"):
+        yield
+        return
+    with services.prefect() as server:
+        os.environ.update(services.environment())
+        import flows.experiment  # noqa: F401  takes a second, in which the server starts
+
+        services.wait(server)
+        yield
+
+
+def _experiment(asked: dict[str, Any]) -> dict[str, Any]:
+    from flows.experiment import experiment
+    from tasks.runs import RunError
+    from tasks.stage import StageFailed
+    from training.errors import ConfigError
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("anchorloop")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        return dict(experiment(**asked))
+    except (RunError, ConfigError) as error:
+        raise UserError(str(error)) from None
+    except StageFailed as error:
+        print(f"anchorloop: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def _show(services: Services, summary: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from flows.cli.tables import summary_table
+    from tasks.home import home
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(summary_table(summary))
+    root, name = home().root, summary["run"]
+    folder = (home().runs / name).relative_to(root)
+    mlflow = f"http://127.0.0.1:{services.port('mlflow')}"
+    prefect = f"http://127.0.0.1:{services.port('prefect')}"
+    lines = (
+        f"numbers         {folder}/summary.json",
+        f"configuration   {folder}/config.yaml",
+        f"stages          {folder}/stages.jsonl (each with the path of its artifact)",
+        "look further    anchorloop up      opens Prefect and MLflow on the same stores:",
+        f"                                   {prefect} and {mlflow}",
+        "                anchorloop status  what ran, what runs",
+    )
+    for line in lines:
+        console.print(line, highlight=False)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,75 @@
+"""Evaluate the Executor of one iteration of a run, on other benchmarks or settings if given."""
+
+from typing import Any
+
+from prefect import flow, runtime, task
+from prefect.cache_policies import NO_CACHE
+from pydantic import ValidationError
+
+from tasks import reports, tracked
+from tasks.runs import Run, RunError, driving
+from tasks.stage import run_stage
+from training.config import Evaluation, ExperimentConfig
+from training.config_load import explain, given, merge, optional_model
+from training.errors import ConfigError
+from training.plan import PlanEntry, plan
+
+EvaluationOverrides = optional_model(Evaluation)
+
+
+@task(
+    name="evaluation",
+    task_run_name="{run}/i{iteration}/evaluation",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def evaluation_task(run: str, iteration: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """Run or reuse the evaluation stage with these settings; returns its metrics."""
+    with driving(run) as opened:
+        entry = evaluation_entry(opened, iteration, settings)
+        key = reports.artifact_key(run, f"i{iteration}", "evaluation", entry.identity[:8])
+        outcome = run_stage(opened, entry, reports.ProgressBar(key))
+        rows = [{"metric": name, "value": value} for name, value in outcome.metrics.items()]
+        reports.table(f"{key}-scores", rows, f"Evaluation of {run}, iteration {iteration}")
+        tracked.report_evaluation(opened, outcome)
+    return outcome.metrics
+
+
+@flow(name="evaluate", flow_run_name="{run}/i{iteration}/evaluate", persist_result=False)
+def evaluate(
+    run: str,
+    iteration: int,
+    settings: EvaluationOverrides | None = None,  # type: ignore[valid-type]
+) -> dict[str, Any]:
+    """Evaluate the Executor of an iteration; returns the metrics of the evaluation stage.
+
+    Args:
+        run: Name of an existing run.
+        iteration: Whose Executor (0 = base model).
+        settings: What differs from the run's own evaluation settings; empty fields keep them.
+
+    Raises RunError when that Executor is not in the store, ConfigError for wrong settings.
+    """
+    with driving(run) as opened:
+        entry = evaluation_entry(opened, iteration, given(settings))
+        absent = [n for n, i in entry.spec.inputs.items() if opened.store.verify(i) is None]
+        if absent:
+            raise RunError(
+                f"run '{run}' has no {' and no '.join(absent)} of iteration {iteration} yet; "
+                "run the experiment first"
+            )
+        tracked.open_parent(opened, str(runtime.flow_run.id or "") or None)
+        metrics: dict[str, Any] = evaluation_task(run, iteration, given(settings))
+    return metrics
+
+
+def evaluation_entry(run: Run, iteration: int, settings: dict[str, Any]) -> PlanEntry:
+    """The plan's evaluation of that iteration with other settings. Raises ConfigError."""
+    run.entry(iteration, "evaluation")
+    asked = merge(run.config.model_dump(mode="json"), {"evaluation": settings})
+    try:
+        entries = plan(ExperimentConfig.model_validate(asked))
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from None
+    wanted = (iteration, "evaluation")
+    return next(e for e in entries if (e.spec.iteration, e.spec.stage) == wanted)

@@ -1,0 +1,63 @@
+"""An experiment: the base model and its evaluation, then T outer iterations, one after another."""
+
+from typing import Any
+
+from prefect import flow, runtime
+
+from flows.iteration import iteration as iteration_flow
+from flows.naming import default_name, resolve
+from tasks import tracked
+from tasks.runs import create, driving
+from tasks.summary import write_summary
+from tasks.tracking import PARENT
+from tasks.zombies import close_zombies
+from training.config_load import Overrides, given
+
+
+def _flow_run_name() -> str:
+    asked = runtime.flow_run.parameters
+    return asked.get("name") or default_name(asked["profile"], asked["method"], asked["seed"])
+
+
+@flow(name="experiment", flow_run_name=_flow_run_name, persist_result=False)
+def experiment(
+    profile: str = "tiny",
+    method: str = "anchorloop",
+    seed: int = 0,
+    iterations: int | None = None,
+    overrides: Overrides | None = None,  # type: ignore[valid-type]
+    name: str | None = None,
+    study: str = "anchorloop",
+    tracking_uri: str | None = None,
+    stage_hours: float = 72.0,
+) -> dict[str, Any]:
+    """Run an experiment, or go on with it; returns its summary.
+
+    Args:
+        profile: Model and scale.
+        method: What is compared.
+        seed: All randomness derives from it.
+        iterations: T, outer iterations; empty means what profile and method say.
+        overrides: Any other value of the configuration; empty fields keep it.
+        name: Name of the run; empty means profile-method-seed.
+        study: MLflow experiment.
+        tracking_uri: MLflow server or store; empty means this machine's own.
+        stage_hours: A stage that runs longer is ended.
+    """
+    config = resolve(profile, method, seed, iterations, given(overrides))
+    run = name or default_name(profile, method, seed)
+    create(config, run, study, tracking_uri, stage_hours)
+    with driving(run) as opened:
+        names = [run, *(f"{run}/i{t}" for t in range(config.iterations + 1))]
+        close_zombies(names, str(runtime.flow_run.id))
+        tracked.open_parent(opened, str(runtime.flow_run.id or "") or None)
+        try:
+            for t in range(config.iterations + 1):
+                iteration_flow(run, t)
+        except BaseException as error:
+            opened.tracker.end(PARENT, "FAILED" if isinstance(error, Exception) else "KILLED")
+            raise
+        summary = write_summary(opened)
+        opened.tracker.file(PARENT, opened.folder / "summary.json")
+        opened.tracker.end(PARENT, "FINISHED")
+    return summary

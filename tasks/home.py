@@ -1,0 +1,72 @@
+"""Where things live on this machine: the store, the runs, and the servers' own files.
+
+Everything lies under one root: the folder named by ``ANCHORLOOP_HOME``, else the current one.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+QUIET = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""Environment of every process of ours: nothing reports to anybody."""
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Home:
+    """The root folder and the places in it, all absolute; folders of state are user-private."""
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        """Servers' files and state; private to the user."""
+        return _private(self.root / ".anchorloop")
+
+    @property
+    def store(self) -> Path:
+        """Artifacts by identity, shared by all runs; private to the user."""
+        given = os.environ.get("ANCHORLOOP_STORE")
+        return _private(Path(given).absolute() if given else self.state / "store")
+
+    @property
+    def runs(self) -> Path:
+        """One folder a run."""
+        return _private(self.root / "runs")
+
+    def run(self, name: str) -> Path:
+        """Folder of one run. Raises ValueError for a name that is no plain file name."""
+        if not _RUN_NAME.fullmatch(name):
+            raise ValueError(
+                f"run name '{name}' is not usable; take letters, digits, '.', '_' and '-', "
+                "at most 100, starting with a letter or digit"
+            )
+        return self.runs / name
+
+    @property
+    def tracking_uri(self) -> str:
+        """The MLflow store of this root: an SQLite file."""
+        folder = _private(self.state / "mlflow")
+        return f"sqlite:///{folder / 'mlflow.db'}"
+
+    @property
+    def tracking_artifacts(self) -> Path:
+        """Artifacts of this root's own MLflow store."""
+        return _private(self.state / "mlflow" / "artifacts")
+
+
+def home() -> Home:
+    """The root of this process: ``ANCHORLOOP_HOME``, else the current folder."""
+    return Home(Path(os.environ.get("ANCHORLOOP_HOME") or Path.cwd()).absolute())
+
+
+def _private(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

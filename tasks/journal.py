@@ -1,0 +1,89 @@
+"""What a run wants its tracking server to know, in order, in a file of the run folder.
+
+The journal is written first and sent later, so that a server that is down loses nothing, and a
+driver that was killed goes on where it stopped. Each (part, key, step) enters it once.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    """Append-only JSON lines, safe for one writing process with several threads.
+
+    An entry is ``{"part": "parent" | "i<t>", "op": …, …}``; its offset is its byte position.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the journal at ``path``; a line torn by a crash is cut off."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._points: set[tuple[str, str, int]] = set()
+        self._once: set[tuple[str, str]] = set()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = path.read_bytes() if path.exists() else b""
+        self._size = content.rfind(b"\n") + 1
+        for line in content[: self._size].splitlines():
+            self._remember(json.loads(line))
+        self._file = path.open("ab")
+        os.truncate(path, self._size)
+
+    @property
+    def size(self) -> int:
+        """Bytes of complete entries: the offset behind the last one."""
+        return self._size
+
+    def add(self, part: str, op: str, **content: Any) -> None:
+        """Append one entry."""
+        with self._lock:
+            self._append({"part": part, "op": op, **content})
+
+    def add_once(self, part: str, op: str, **content: Any) -> None:
+        """Append one entry unless this part already has one of this operation."""
+        with self._lock:
+            if (part, op) not in self._once:
+                self._append({"part": part, "op": op, **content})
+
+    def add_points(self, part: str, step: int, values: Mapping[str, float], time_ms: int) -> int:
+        """Append the values whose (part, key, step) is new; returns how many there were."""
+        with self._lock:
+            new = {k: v for k, v in values.items() if (part, k, step) not in self._points}
+            if new:
+                self._append(
+                    {"part": part, "op": "metrics", "step": step, "values": new, "time": time_ms}
+                )
+            return len(new)
+
+    def has_part(self, part: str) -> bool:
+        """Whether anything about this part was ever written."""
+        with self._lock:
+            return any(known == part for known, _ in self._once)
+
+    def entries(self, offset: int) -> Iterator[tuple[dict[str, Any], int]]:
+        """Entries from ``offset`` on, each with the offset behind it."""
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            while offset < self._size:
+                line = file.readline()
+                offset += len(line)
+                yield json.loads(line), offset
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
+        self._file.write(line)
+        self._file.flush()
+        self._size += len(line)
+        self._remember(entry)
+
+    def _remember(self, entry: Mapping[str, Any]) -> None:
+        self._once.add((entry["part"], entry["op"]))
+        if entry["op"] == "metrics":
+            self._points.update((entry["part"], key, entry["step"]) for key in entry["values"])

@@ -1,0 +1,137 @@
+"""Where a stage runs: a launcher starts ``python -m training.stages`` and hands back its process.
+
+``local`` starts a subprocess. A launcher of another kind joins by the same two protocols.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tasks.home import QUIET
+
+_LEASH = Path(__file__).with_name("leash.py")
+STOP_GRACE_S = 20.0
+"""Seconds between the request to end (SIGTERM) and the end by force (SIGKILL)."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt at a stage: what to run and where its output goes."""
+
+    stage: str
+    spec: Path
+    out: Path
+    log: Path
+
+    def command(self, python: str, module: str) -> list[str]:
+        """The stage's command line, the same for every launcher."""
+        tail = [self.stage, "--spec", str(self.spec), "--out", str(self.out)]
+        return [python, "-m", module, *tail]
+
+
+class Running(Protocol):
+    """A stage that was started."""
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait at most so long; exit status, negative for a signal, or None while it runs."""
+        ...
+
+    def stop(self, grace: float = STOP_GRACE_S) -> None:
+        """Ask it to end, then end it by force; returns when nothing of it is left."""
+        ...
+
+
+class Launcher(Protocol):
+    """A place where stages run."""
+
+    name: str
+
+    def start(self, job: Job) -> Running:
+        """Start one attempt. Raises OSError when the process cannot be started."""
+        ...
+
+
+class LocalLauncher:
+    """A subprocess on this machine: own process group, own log file, dies with the driver."""
+
+    name = "local"
+
+    def __init__(self, module: str = "training.stages") -> None:
+        """``module`` is the program that honours the stage contract."""
+        self._module = module
+
+    def start(self, job: Job) -> "LocalRunning":
+        """Start the stage's process; see ``Launcher.start``."""
+        stage = job.command(sys.executable, self._module)
+        command = [sys.executable, str(_LEASH), str(os.getpid()), *stage]
+        root = str(Path(__file__).resolve().parents[1])
+        path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **QUIET, "PYTHONPATH": path},
+            )
+        return LocalRunning(process)
+
+
+class LocalRunning:
+    """A stage's subprocess and its process group."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Process id, also the id of the process group."""
+        return self._process.pid
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait at most so long; see ``Running.wait``."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
+
+    def stop(self, grace: float = STOP_GRACE_S) -> None:
+        """SIGTERM to the group, then SIGKILL; returns when the group is gone."""
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace)
+        self._signal(signal.SIGKILL)  # children may outlive a leader that ended in time
+        self._process.wait()
+        deadline = time.monotonic() + 5.0
+        while self._group_lives() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _group_lives(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": LocalLauncher}
+
+
+def launcher(name: str) -> Launcher:
+    """The launcher of that name. Raises ValueError for an unknown one."""
+    if name not in LAUNCHERS:
+        known = ", ".join(sorted(LAUNCHERS))
+        raise ValueError(f"launcher '{name}' does not exist; choose from {known}")
+    return LAUNCHERS[name]()

@@ -1,0 +1,197 @@
+"""Run one stage: reuse it, or launch and watch it. The only place that knows how.
+
+The store decides whether a stage is done: its artifact verifies, and its inputs still have the
+bytes it was computed from. Prefect and MLflow only hear of it afterwards.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.launchers import Job, Running
+from tasks.metric_keys import stage_values
+from tasks.runs import Run
+from tasks.tracking import child
+from tasks.watch import MetricsTail, Progress, read_progress
+from training.plan import PlanEntry
+from training.store import Place, write_atomic
+
+log = logging.getLogger("anchorloop")
+
+LOOK_S = 0.5
+"""Time between looks at what a running stage has written."""
+
+Show = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a stage. Seconds are wall time: paid now, and what it cost originally."""
+
+    iteration: int
+    stage: str
+    identity: str
+    path: str
+    reused: bool
+    seconds: float
+    cost_seconds: float
+    metrics: dict[str, float | int | None]
+
+
+class StageFailed(RuntimeError):
+    """A stage did not finish. ``kind`` is that of failure.json; ``log`` is its output."""
+
+    def __init__(self, entry: PlanEntry, kind: str, message: str, log_file: Path | None) -> None:
+        self.kind, self.log_file = kind, log_file
+        where = f" (log: {log_file})" if log_file else ""
+        super().__init__(f"{entry.name} failed, {kind}: {message}{where}")
+
+
+def run_stage(run: Run, entry: PlanEntry, show: Show | None = None) -> Outcome:
+    """Make sure the stage's artifact is there and whole; returns what it took.
+
+    Raises StageFailed. Whatever ends this call ends the stage's process too.
+    """
+    started = time.monotonic()
+    place = run.store.place(entry.identity)
+    watch = _Watch(run, entry, place, show)
+    now = {"stage": entry.name, "identity": entry.identity}
+    write_atomic(run.folder / "current.json", json.dumps(now))
+    reused = True
+    while not _done(run, entry, place):
+        if run.store.holder(entry.identity) is not None:
+            watch.somebody_else()
+            continue
+        log.info("%s started", entry.name)
+        reused = False
+        _launch(run, entry, place, watch)
+    watch.look(force=True)
+    result = run.store.result(entry.identity)
+    outcome = Outcome(
+        iteration=entry.spec.iteration,
+        stage=entry.spec.stage,
+        identity=entry.identity,
+        path=str(place.artifact),
+        reused=reused,
+        seconds=time.monotonic() - started,
+        cost_seconds=result["seconds"],
+        metrics=result["metrics"],
+    )
+    run.record(asdict(outcome))
+    if reused:
+        log.info("%s reused", entry.name)
+    else:
+        log.info("%s done in %.1f s", entry.name, outcome.seconds)
+    return outcome
+
+
+def _done(run: Run, entry: PlanEntry, place: Place) -> bool:
+    store = run.store
+    if store.verify(entry.identity) is None:
+        if store.damaged(entry.identity) and store.holder(entry.identity) is None:
+            aside = store.set_aside(entry.identity)
+            log.warning("%s is damaged and will be computed again; kept as %s", entry.name, aside)
+        return False
+    stale = store.stale_inputs(entry.identity)
+    if stale:
+        aside = store.set_aside(entry.identity)
+        log.warning(
+            "%s was computed from other bytes of %s and will be computed again; kept as %s",
+            entry.name,
+            ", ".join(stale),
+            aside,
+        )
+    return not stale
+
+
+def _launch(run: Run, entry: PlanEntry, place: Place, watch: "_Watch") -> None:
+    place.work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    entry.spec.save(place.spec)
+    attempt = run.store.attempt(entry.identity) + 1
+    job = Job(
+        stage=entry.spec.stage,
+        spec=place.spec,
+        out=place.root,
+        log=place.work / "logs" / f"attempt_{attempt}" / "output.log",
+    )
+    before = _stamp(place.failure)
+    running = run.launcher.start(job)
+    try:
+        status = watch.until_it_ends(running, run.settings.stage_hours * 3600)
+    finally:
+        running.stop()
+    if status is None:
+        message = f"it ran longer than {run.settings.stage_hours:g} hours (--stage-hours)"
+        raise StageFailed(entry, "interrupted", message, job.log)
+    if status != 0 or run.store.verify(entry.identity) is None:
+        kind, message = _failure(place, before, status)
+        raise StageFailed(entry, kind, message, job.log)
+
+
+def _failure(place: Place, before: tuple[int, int] | None, status: int) -> tuple[str, str]:
+    if _stamp(place.failure) not in (None, before):
+        try:
+            raw = json.loads(place.failure.read_text(encoding="utf-8"))
+            return str(raw["kind"]), str(raw["message"])
+        except (OSError, ValueError, KeyError):
+            pass
+    if status == -9:
+        return "interrupted", "its process was killed (by a person, or for want of memory)"
+    if status < 0:
+        return "bug", f"its process died of signal {-status}"
+    if status == 0:
+        return "bug", "it ended without a complete artifact"
+    return "bug", f"it ended with status {status} and left no reason"
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns
+
+
+class _Watch:
+    """Passes on what a stage writes while it runs."""
+
+    def __init__(self, run: Run, entry: PlanEntry, place: Place, show: Show | None) -> None:
+        self._run, self._entry, self._place, self._show = run, entry, place, show
+        self._part = child(entry.spec.iteration)
+        self._tail = MetricsTail(place.work / "metrics.jsonl", self._sink)
+        self._shown: Progress | None = None
+        self._waiting = False
+
+    def until_it_ends(self, running: Running, limit_s: float) -> int | None:
+        """Watch until the process ends (its status) or the time is over (None)."""
+        deadline = time.monotonic() + limit_s
+        while (status := running.wait(LOOK_S)) is None and time.monotonic() < deadline:
+            self.look()
+        self.look(force=True)
+        return status
+
+    def somebody_else(self) -> None:
+        """One look at a stage that another process computes."""
+        if not self._waiting:
+            holder = self._run.store.holder_text(self._entry.identity)
+            log.info("%s is being computed by %s; waiting for it", self._entry.name, holder)
+            self._waiting = True
+        self.look()
+        time.sleep(LOOK_S)
+
+    def look(self, force: bool = False) -> None:
+        """Read both files; ``force`` at the end of the stage."""
+        self._tail.read()
+        progress = read_progress(self._place.work)
+        if self._show and progress is not None and (force or progress != self._shown):
+            self._shown = progress
+            self._show(progress)
+
+    def _sink(self, step: int, values: Mapping[str, Any]) -> None:
+        kept = stage_values(self._entry.spec.stage, values)
+        self._run.tracker.metrics(self._part, step, kept)

@@ -1,0 +1,68 @@
+"""What MLflow is told of a run: parameters, tags, the headline numbers, small files."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from tasks.metric_keys import SECONDS, parent_values
+from tasks.runs import Run
+from tasks.stage import Outcome
+from tasks.tracking import PARENT, child
+
+
+def open_parent(run: Run, flow_run: str | None) -> None:
+    """Start or continue the parent run: parameters once, tags each time."""
+    run.tracker.open(PARENT, run.name, _tags(run, flow_run))
+    run.tracker.params(PARENT, run.config.model_dump(mode="json"))
+    run.tracker.file(PARENT, run.folder / "config.yaml")
+
+
+def open_child(run: Run, iteration: int, flow_run: str | None) -> None:
+    """Start or continue the child run of one outer iteration."""
+    name = f"{run.name}/i{iteration}"
+    tags = {**_tags(run, flow_run), "iteration": str(iteration)}
+    run.tracker.open(child(iteration), name, tags)
+
+
+def report_outcomes(run: Run, iteration: int, outcomes: list[Outcome]) -> None:
+    """The stages' original seconds and artifacts; which were reused from other runs."""
+    part = child(iteration)
+    for outcome in outcomes:
+        if outcome.stage in SECONDS:
+            seconds = {f"{outcome.stage}/seconds": outcome.cost_seconds}
+            run.tracker.metrics(part, iteration, seconds)
+    tags = {f"artifact.{outcome.stage}": outcome.path for outcome in outcomes}
+    reused = run.reused(iteration)
+    run.tracker.tags(part, {**tags, "reused": ",".join(reused) or "none"})
+
+
+def report_evaluation(run: Run, outcome: Outcome) -> None:
+    """An evaluation outside the plan: a child run of its own, with all scores at the iteration."""
+    part = f"e{outcome.identity[:12]}"
+    name = f"{run.name}/i{outcome.iteration}/evaluation-{outcome.identity[:8]}"
+    run.tracker.open(part, name, {**_tags(run, None), "iteration": str(outcome.iteration)})
+    scores = dict(list(outcome.metrics.items())[:56])
+    run.tracker.metrics(part, outcome.iteration, scores)
+    run.tracker.tags(part, {"artifact.evaluation": outcome.path})
+    run.tracker.end(part, "FINISHED")
+
+
+def report_row(run: Run, row: Mapping[str, Any]) -> None:
+    """An iteration's headline numbers on the parent run, step = iteration."""
+    run.tracker.metrics(PARENT, row["iteration"], parent_values(row))
+
+
+def _tags(run: Run, flow_run: str | None) -> dict[str, str]:
+    config = run.config
+    return {
+        "run": run.name,
+        "method": config.method,
+        "profile": config.profile,
+        "backbone": config.model.name,
+        "seed": str(config.seed),
+        "config_hash": run.config_hash,
+        "code_version": version("anchorloop"),
+        "code_hash": run.code_hash,
+        "sandbox": config.sandbox.isolation,
+        "prefect_flow_run_id": flow_run or "none",
+    }

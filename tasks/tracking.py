@@ -1,0 +1,298 @@
+"""MLflow, and the only file that imports it: one parent run a run, one child an outer iteration.
+
+Everything goes through the run's journal (``tasks.journal``) and is sent by a thread of its own.
+So no call here waits for a server or raises because of one: tracking that is down delays the
+picture, never the run, and what was not sent is sent by the next start.
+"""
+
+import json
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tasks.journal import Journal
+
+log = logging.getLogger("anchorloop.tracking")
+
+UID, PART = "anchorloop.uid", "anchorloop.part"
+"""Tags by which a part's MLflow run is found again: the run folder's own id, and the part."""
+
+PARENT = "parent"
+RETRY_FIRST_S, RETRY_MOST_S = 1.0, 30.0
+_LENGTH_OF_PARAM = 500
+
+for _name, _value in {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+}.items():
+    os.environ.setdefault(_name, _value)
+logging.getLogger("mlflow").setLevel(logging.WARNING)
+logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def child(iteration: int) -> str:
+    """Name of the part that holds one outer iteration."""
+    return f"i{iteration}"
+
+
+class Tracker:
+    """What a run says about itself. Parts are ``PARENT`` and ``child(t)``; no method raises."""
+
+    def __init__(
+        self, folder: Path, uri: str, study: str, uid: str, artifacts: Path | None = None
+    ) -> None:
+        """Keep the journal in ``folder`` and send to ``uri``, experiment ``study``.
+
+        ``uid`` tells runs of equal names apart; ``artifacts`` is where a new experiment of a
+        local store keeps its files (None: the server decides).
+        """
+        self._opened: set[str] = set()
+        self.journal = Journal(folder / "journal.jsonl")
+        self._sender = _Sender(self.journal, folder / "state.json", uri, study, uid, artifacts)
+        self._sender.start()
+
+    def open(self, part: str, name: str, tags: Mapping[str, str]) -> None:
+        """Start or continue the part's MLflow run; only the first call of a process counts."""
+        if part in self._opened:
+            return
+        self._opened.add(part)
+        self.journal.add(part, "open", name=name, tags=dict(tags))
+        self._sender.wake.set()
+
+    def params(self, part: str, params: Mapping[str, Any]) -> None:
+        """Parameters, once a part; nested mappings get dotted names."""
+        flat = {k: str(v)[:_LENGTH_OF_PARAM] for k, v in flatten(params).items()}
+        self.journal.add_once(part, "params", params=flat)
+        self._sender.wake.set()
+
+    def metrics(self, part: str, step: int, values: Mapping[str, Any]) -> None:
+        """Metrics at a step; what is no finite number is left out, a repeated one is not sent."""
+        kept = {
+            key: float(value)
+            for key, value in values.items()
+            if isinstance(value, (int, float)) and math.isfinite(value)
+        }
+        if self.journal.add_points(part, step, kept, int(time.time() * 1000)):
+            self._sender.wake.set()
+
+    def tags(self, part: str, tags: Mapping[str, str]) -> None:
+        """Set tags."""
+        self.journal.add(part, "tags", tags=dict(tags))
+        self._sender.wake.set()
+
+    def file(self, part: str, path: Path) -> None:
+        """Keep a copy of a small file with the part (read when it is sent)."""
+        self.journal.add(part, "file", path=str(path))
+        self._sender.wake.set()
+
+    def end(self, part: str, status: str) -> None:
+        """End the part's MLflow run as FINISHED, FAILED or KILLED."""
+        self.journal.add(part, "end", status=status)
+        self._sender.wake.set()
+
+    def address(self, part: str) -> str | None:
+        """``<experiment id>/runs/<run id>`` of a part, once it is known."""
+        return self._sender.address(part)
+
+    def close(self, timeout: float = 20.0) -> bool:
+        """Send what is left, for at most ``timeout`` seconds; whether everything was sent."""
+        sent = self._sender.finish(timeout)
+        if not self._sender.is_alive():
+            self.journal.close()
+        return sent
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted names."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            out.update(flatten(value, f"{prefix}{key}."))
+        else:
+            out[f"{prefix}{key}"] = value
+    return out
+
+
+class _Rejected(Exception):
+    """The server understood an entry and refuses it: sending it again is no use."""
+
+
+class _Forgotten(Exception):
+    """The store no longer knows a run or experiment it gave us: all is sent anew, after a pause."""
+
+
+class _Sender(threading.Thread):
+    """Sends the journal in order; remembers in a state file, by store, how far it came."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        state: Path,
+        uri: str,
+        study: str,
+        uid: str,
+        artifacts: Path | None,
+    ) -> None:
+        super().__init__(name="tracking", daemon=True)
+        self.wake = threading.Event()
+        self._journal, self._state_path = journal, state
+        self._uri, self._study, self._uid, self._artifacts = uri, study, uid, artifacts
+        self._stop_at: float | None = None
+        self._client: Any = None
+        self._sent_before: dict[tuple[str, str], set[int]] = {}
+        self._made_here: set[str] = set()
+        saved = json.loads(state.read_text()) if state.exists() else {}
+        same = saved.get("uri") == uri and saved.get("study") == study
+        self._offset: int = min(saved["offset"], journal.size) if same else 0
+        self._experiment: str | None = saved.get("experiment") if same else None
+        self._ids: dict[str, str] = dict(saved.get("ids", {})) if same else {}
+
+    def address(self, part: str) -> str | None:
+        known = self._experiment is not None and part in self._ids
+        return f"{self._experiment}/runs/{self._ids[part]}" if known else None
+
+    def finish(self, timeout: float) -> bool:
+        self._stop_at = time.monotonic() + timeout
+        self.wake.set()
+        self.join(timeout)
+        return self._offset >= self._journal.size
+
+    def run(self) -> None:
+        pause = 0.0
+        while True:
+            self.wake.wait()
+            self.wake.clear()
+            try:
+                self._drain()
+                pause = 0.0
+            except Exception as error:  # a server's trouble is never the run's
+                pause = min(max(RETRY_FIRST_S, 2 * pause), RETRY_MOST_S)
+                first = str(error).partition("\n")[0]
+                log.warning("tracking store %s: %s; trying again", self._uri, first[:200])
+            if self._stop_at is not None and (pause == 0.0 or time.monotonic() > self._stop_at):
+                return
+            if pause:
+                time.sleep(min(pause, 1.0) if self._stop_at is not None else pause)
+                self.wake.set()
+
+    def _drain(self) -> None:
+        while self._offset < self._journal.size:
+            for entry, behind in self._journal.entries(self._offset):
+                try:
+                    self._send(entry)
+                except _Rejected as error:
+                    log.warning("tracking store refused %s: %s", entry["op"], error)
+                except _Forgotten:
+                    self._offset, self._ids, self._experiment = 0, {}, None
+                    self._sent_before.clear()
+                    self._made_here.clear()
+                    raise
+                self._offset = behind
+                self._save()
+
+    def _save(self) -> None:
+        content = {
+            "uri": self._uri,
+            "study": self._study,
+            "offset": self._offset,
+            "experiment": self._experiment,
+            "ids": self._ids,
+        }
+        fresh = self._state_path.with_suffix(".new")
+        fresh.write_text(json.dumps(content))
+        fresh.replace(self._state_path)
+
+    def _send(self, entry: Mapping[str, Any]) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.exceptions import MlflowException
+
+        part, op = entry["part"], entry["op"]
+        try:
+            if op == "open":
+                self._open(part, entry["name"], entry["tags"])
+                return
+            run = self._ids[part]
+            client = self._connect()
+            if op == "params":
+                items = [Param(k, v) for k, v in entry["params"].items()]
+                for start in range(0, len(items), 100):
+                    client.log_batch(run, params=items[start : start + 100])
+            elif op == "metrics":
+                step = entry["step"]
+                points = [
+                    Metric(key, value, entry["time"], step)
+                    for key, value in entry["values"].items()
+                    if step not in self._steps(part, key)
+                ]
+                try:
+                    client.log_batch(run, metrics=points)
+                except Exception:  # it may have arrived: ask before sending again
+                    self._made_here.discard(part)
+                    self._sent_before.clear()
+                    raise
+            elif op == "tags":
+                client.log_batch(run, tags=[RunTag(k, v) for k, v in entry["tags"].items()])
+            elif op == "file":
+                if Path(entry["path"]).exists():
+                    client.log_artifact(run, entry["path"])
+            elif op == "end":
+                client.set_terminated(run, status=entry["status"])
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                raise _Forgotten from error
+            if error.error_code in {"INVALID_PARAMETER_VALUE", "BAD_REQUEST"}:
+                raise _Rejected(str(error).partition("\n")[0][:300]) from error
+            raise
+
+    def _steps(self, part: str, key: str) -> set[int]:
+        """Steps of a key that the store has from an earlier process (or an unclear attempt)."""
+        if part in self._made_here:
+            return set()
+        if (part, key) not in self._sent_before:
+            history = self._connect().get_metric_history(self._ids[part], key)
+            self._sent_before[part, key] = {point.step for point in history}
+        return self._sent_before[part, key]
+
+    def _open(self, part: str, name: str, tags: Mapping[str, str]) -> None:
+        client = self._connect()
+        all_tags = {**tags, UID: self._uid, PART: part}
+        if part not in self._ids:
+            found = client.search_runs(
+                [self._experiment], f"tags.`{UID}` = '{self._uid}' and tags.`{PART}` = '{part}'"
+            )
+            if found:
+                self._ids[part] = found[0].info.run_id
+        if part in self._ids:
+            client.update_run(self._ids[part], status="RUNNING", name=name)
+            for key, value in all_tags.items():
+                client.set_tag(self._ids[part], key, value)
+            return
+        if part != PARENT:
+            all_tags["mlflow.parentRunId"] = self._ids[PARENT]
+        run = client.create_run(self._experiment, tags=all_tags, run_name=name)
+        self._ids[part] = run.info.run_id
+        self._made_here.add(part)
+
+    def _connect(self) -> Any:
+        from mlflow.tracking import MlflowClient
+
+        if self._client is None:
+            self._client = MlflowClient(tracking_uri=self._uri)
+        if self._experiment is None:
+            found = self._client.get_experiment_by_name(self._study)
+            self._experiment = (
+                found.experiment_id
+                if found is not None
+                else self._client.create_experiment(
+                    self._study,
+                    artifact_location=self._artifacts.as_uri() if self._artifacts else None,
+                )
+            )
+        return self._client
