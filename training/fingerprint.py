@@ -12,6 +12,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent
 
 
+@cache
 def code_fingerprint(module: str) -> str:
     """Fingerprint (sha256 hex) of the import closure of a ``training.…`` module."""
     digest = hashlib.sha256()
