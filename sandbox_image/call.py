@@ -79,16 +79,20 @@ class _Stream:
 
 
 class Caller:
-    """Runs calls one after the other in `folder`, each in a fresh process and folder."""
+    """Runs calls one after the other, each in a fresh process and a fresh folder in `folder`.
 
-    def __init__(self, processes: Processes, own_user: bool, folder: str) -> None:
+    `also_wiped` are other folders that programs can write to; they are emptied after each call.
+    """
+
+    def __init__(
+        self, processes: Processes, own_user: bool, folder: str, also_wiped: list[str]
+    ) -> None:
         self._processes = processes
         self._own_user = own_user
         self._folder = folder
         self._base = processes.address_space()
         self._null = os.open("/dev/null", os.O_RDONLY)
-        # Places outside `folder` that programs can write to, as the container's /dev/mqueue.
-        self._also_wiped = [place for place in ("/dev/mqueue",) if os.access(place, os.W_OK)]
+        self._wiped = [folder, *also_wiped]
 
     def call(self, code: str, limits: Limits, connection: socket.socket) -> Outcome:
         """Run `code`; raises ClientGone, and OSError when the sandbox itself fails.
@@ -195,7 +199,7 @@ class Caller:
                 return "gone"
 
     def _clean(self) -> None:
-        for place in (self._folder, *self._also_wiped):
+        for place in self._wiped:
             wipe(place)
 
 

@@ -66,8 +66,11 @@ def become_keeper() -> bool:
     return True
 
 
-def seal() -> None:
-    """Drop every capability, forbid new privileges and install the system call filter."""
+def seal(isolated: bool) -> None:
+    """Drop every capability, forbid new privileges and install the system call filter.
+
+    Without a PID namespace around it (`isolated` false) a program may not signal at all.
+    """
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     for capability in range(64):  # fails harmlessly where the process may not, or none is
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -75,7 +78,7 @@ def seal() -> None:
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "drop the capabilities")
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
     set_dumpable(False)
-    seccomp.install()
+    seccomp.install(with_signals=not isolated)
 
 
 def _has_capability(number: int) -> bool:

@@ -108,7 +108,11 @@ class UnsafeProcesses(Processes):
         while present := self.present():
             for name in present:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(name), signal.SIGKILL)
+                    handle = os.pidfd_open(int(name))
+                    try:
+                        signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    finally:
+                        os.close(handle)
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass

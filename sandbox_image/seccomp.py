@@ -12,6 +12,7 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Iterable
 
 REFUSED: dict[str, int] = {
     # two calls must not meet, and nothing is to be reached
@@ -43,6 +44,9 @@ REFUSED: dict[str, int] = {
     "settimeofday": 164, "clock_settime": 227, "adjtimex": 159, "clock_adjtime": 305,
 }  # fmt: skip
 
+SIGNALS: dict[str, int] = {"kill": 62, "tkill": 200}
+"""Refused as well where no namespace holds a signal back: kill(-1) would end a user's session."""
+
 _CLONE, _CLONE3, _MMAP = 56, 435, 9
 _FIRST_UNKNOWN = 451  # numbers from here on did not exist when the list was written
 _X32 = 0x40000000
@@ -57,7 +61,7 @@ _NR, _ARCH = 0, 4  # offsets in struct seccomp_data; argument i starts at 16 + 8
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 
 
-def program() -> bytes:
+def program(refused: Iterable[int]) -> bytes:
     """The filter's instructions, 8 bytes each (struct sock_filter)."""
     refuse, absent = _ERRNO | errno.EPERM, _ERRNO | errno.ENOSYS
     code: list[tuple[int, int, int, int]] = [
@@ -87,7 +91,7 @@ def program() -> bytes:
         (_RET, 0, 0, _ALLOW),
         (_RET, 0, 0, refuse),
     ]
-    for number in sorted(REFUSED.values()):
+    for number in sorted(refused):
         code += [(_JEQ, 0, 1, number), (_RET, 0, 0, refuse)]
     code.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
@@ -97,12 +101,13 @@ class _SockFprog(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
-def install() -> None:
-    """Put the filter on this process for good. Needs "no new privileges" first.
+def install(with_signals: bool) -> None:
+    """Put the filter on this process for good; `with_signals` refuses kill() too.
 
-    Raises OSError when the kernel refuses it.
+    Needs "no new privileges" first. Raises OSError when the kernel refuses the filter.
     """
-    instructions = program()
+    refused = REFUSED | SIGNALS if with_signals else REFUSED
+    instructions = program(refused.values())
     buffer = ctypes.create_string_buffer(instructions, len(instructions))
     fprog = _SockFprog(len(instructions) // 8, ctypes.addressof(buffer))
     libc = ctypes.CDLL(None, use_errno=True)

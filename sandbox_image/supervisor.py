@@ -8,12 +8,14 @@ closes the connection. It never listens, so nothing in the sandbox can reach it.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import os
 import platform
 import socket
 import tempfile
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from sandbox_image import harden
@@ -22,9 +24,10 @@ from sandbox_image.preload import preload
 from sandbox_image.processes import Processes, UnsafeProcesses
 from sandbox_image.wire import WireError, pack, read_frame, unpack
 
-PROTOCOL = 1
 SOCKET = "/run/sandbox/socket"
 SCRATCH = "/scratch"
+WRITABLE = ("/dev/mqueue",)
+"""Folders that a container engine leaves open to everyone, besides the scratch folder."""
 KEPT_VARIABLES = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"}
 """All that a program finds in its environment: constants of ours, nothing of the host's."""
 
@@ -36,28 +39,38 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--unsafe", action="store_true", help="run without any isolation")
     options = parser.parse_args(arguments)
 
-    versions = preload()
+    source, versions = source_hash(), preload()
     processes = UnsafeProcesses() if options.unsafe else Processes()
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(options.socket)
     if options.unsafe:
-        own_user, folder = False, tempfile.mkdtemp(prefix="anchorloop-unsafe-")
+        own_user, also_wiped = False, list[str]()
+        folder = tempfile.mkdtemp(prefix="anchorloop-unsafe-")
     else:
         folder = SCRATCH
         harden.own_mounts(folder)
         own_user = harden.become_keeper()
-    harden.seal()
+        also_wiped = [place for place in WRITABLE if os.access(place, os.W_OK)]
+    harden.seal(isolated=not options.unsafe)
     os.umask(0o077)
     for name in set(os.environ) - KEPT_VARIABLES:
         del os.environ[name]
-    caller = Caller(processes, own_user, folder)
-    hello = {"hello": PROTOCOL, "python": platform.python_version(), "own_user": own_user}
-    connection.sendall(pack(hello | versions))
+    caller = Caller(processes, own_user, folder, also_wiped)
+    greeting = {"source": source, "python": platform.python_version(), "own_user": own_user}
+    connection.sendall(pack(greeting | versions))
     try:
         return serve(connection, caller)
     finally:
         if options.unsafe:
             os.rmdir(folder)
+
+
+def source_hash() -> str:
+    """A hash of this program's files, by which the client knows an image that is out of date."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def serve(connection: socket.socket, caller: Caller) -> int:

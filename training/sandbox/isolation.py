@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -19,7 +20,16 @@ KEEPER_ID = 65532
 """The supervisor's own users; the same two numbers as in `sandbox_image.harden`."""
 
 _HOME = "/opt/anchorloop"
+_ARGUMENTS = ["-s", "-P", "-B", "-m", "sandbox_image"]
 _CONTAINER_EXTRA_MB = 512  # beside a call's own memory: the supervisor, scratch, page tables
+
+
+def source_hash() -> str:
+    """What `sandbox_image.supervisor` calls itself; an image built from other files differs."""
+    digest = hashlib.sha256()
+    for path in sorted((PROJECT / "sandbox_image").glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 class SandboxError(Exception):
@@ -101,11 +111,11 @@ def bubblewrap_launch(socket_folder: Path) -> Launch:
         *("--uid", identity, "--gid", identity, "--cap-drop", "ALL"),
         *(word for name in capabilities for word in ("--cap-add", name)),
         *("--hostname", "sandbox"),
-        *(word for item in _environment().items() for word in ("--setenv", *item)),
+        *(word for item in _constants(_HOME).items() for word in ("--setenv", *item)),
         *_shown(base, socket_folder),
         *("--proc", "/proc", "--perms", "0777", "--tmpfs", "/scratch", "--remount-ro", "/"),
         *("--chdir", "/"),
-        *_python("/opt/python/bin/python", _HOME),
+        *("/opt/python/bin/python", *_ARGUMENTS),
     ]
     return Launch(command, maps_users=root)
 
@@ -129,26 +139,20 @@ def container_launch(settings: SandboxSettings, socket_folder: Path, name: str) 
 
 def unsafe_launch(socket_folder: Path) -> Launch:
     """The supervisor as a plain process: limits and the system call filter, no isolation."""
-    python = str(ENVIRONMENT / "bin" / "python")
+    constants = [f"{name}={value}" for name, value in _constants(str(PROJECT)).items()]
+    python = [str(ENVIRONMENT / "bin" / "python"), *_ARGUMENTS]
     options = ["--unsafe", "--socket", str(socket_folder / "socket")]
-    return Launch(["env", "-i", *_assignments(), *_python(python, str(PROJECT)), *options])
+    return Launch(["env", "-i", *constants, *python, *options])
 
 
-def _environment() -> dict[str, str]:
-    """All a program finds in its environment, at every level."""
-    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-
-
-def _assignments() -> list[str]:
-    return [f"{name}={value}" for name, value in _environment().items()]
-
-
-def _python(python: str, home: str) -> list[str]:
-    boot = (
-        f"import sys; sys.path.insert(0, {home!r}); from sandbox_image.supervisor import main; "
-        "sys.path.pop(0); sys.exit(main())"
-    )
-    return [python, "-s", "-P", "-B", "-c", boot]
+def _constants(home: str) -> dict[str, str]:
+    """The environment a supervisor starts with; of it, programs see the thread counts only."""
+    return {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",  # the order of a set of strings is part of what a program prints
+        "PYTHONPATH": home,
+    }
 
 
 def _shown(base: Path, socket_folder: Path) -> list[str]:

@@ -20,12 +20,12 @@ from training.sandbox.isolation import (
     SandboxError,
     bubblewrap_launch,
     container_launch,
+    source_hash,
     unsafe_launch,
 )
 from training.sandbox.settings import Isolation, SandboxSettings
 from training.sandbox.verdict import CallResult, Verdict
 
-PROTOCOL = 1
 START_SECONDS = 120.0
 """How long a supervisor may take to import its libraries on a busy machine."""
 _GRACE_SECONDS = 20.0
@@ -177,8 +177,11 @@ class Worker:
         self._reader, self._writer = arrived.result()
         async with asyncio.timeout(START_SECONDS):
             self.facts = await self._read()
-        if self.facts.get("hello") != PROTOCOL:
-            raise WorkerLost(f"it speaks protocol {self.facts.get('hello')}, not {PROTOCOL}")
+        if self.facts.get("source") != source_hash():
+            raise WorkerLost(
+                f"image {self._settings.image!r} was built from other sources than "
+                "sandbox_image/ now holds (build it again)"
+            )
         self.last_seen = asyncio.get_running_loop().time()
 
     async def _read(self) -> dict[str, Any]:
