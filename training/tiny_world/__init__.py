@@ -1,0 +1,1 @@
+"""The built-in world: arithmetic problems and a small model warm-started on them."""
