@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from flows.cli import explain
+from flows.cli import explain, grade
 from flows.cli.errors import UserError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(explain.app, name="explain")
+app.command("grade")(grade.grade)
 
 
 def main() -> None:

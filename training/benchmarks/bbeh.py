@@ -1,8 +1,8 @@
 r"""BIG-Bench Extra Hard by the matching rules its authors publish with it (Kazemi et al., 2025).
 
-Both texts are lower-cased and lose the blank after commas. The prediction is what follows the last
-"the answer is", without LaTeX wrapping, bold marks and a final full stop, up to the end of its line.
-They match when they are the same text, the same bracketed letter with and without brackets, the same
+Both texts are lower-cased and lose the blank after commas. The prediction is what follows the
+last "the answer is", without LaTeX wrapping, bold marks and a final full stop, up to the end of its
+line. They match when they are the same text, the same letter with and without brackets, the same
 number, or differ only by apostrophes, one pair of square brackets or a final question mark.
 A `Final Answer:` line, which our prompt asks for, is read before "the answer is".
 """

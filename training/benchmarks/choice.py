@@ -2,7 +2,7 @@ r"""The letter a response chooses, by a strict grammar; without a stated choice 
 
 A choice counts only where the text says it is one: a `Final Answer:` line, a boxed letter, a
 sentence such as "the answer is (C)", or a response that is nothing but the letter. A letter that
-merely occurs in the text is never read, so `I cannot tell` is no vote for I, and abstaining is wrong.
+merely occurs in the text is never read: `I cannot tell` is no vote for I, and abstaining is wrong.
 A `Final Answer:` line outranks the rest, and two of them that differ are no answer; of other
 statements the first stands, as in MMLU-Pro's own scorer, also where it goes on "or (D)".
 """
@@ -22,8 +22,11 @@ _OPTION = r"(?:(?:option|choice|answer|letter|alternative)\s+)?"
 # The letter may not be the start of a word or of a formula: `A.` yes, `Apple`, `A × B`, `I am` no.
 _LETTER = r"(?P<letter>[A-Z])"
 # Two options in one breath, `(A) or (B)`, are no final answer.
-_HEDGE = re.compile(r"\s*[)\]}*_`]*\s*(?:or|and|,|/|&|或)\s*(?:option\s+)?[(\[*_`]*[A-Z][)\]*_`.,;\s]")
-_AFTER = r"(?=\s*[)\]}.,:;*_`$\"'”’!\\]|\s*$|\s*\n|\s+(?:because|since|as\b|which|and\s+not|is\b|-|–|—|\())"
+_HEDGE = re.compile(r"\s*[)\]}*_`]*\s*(?:or|and|,|/|&)\s*(?:option\s+)?[(\[*_`]*[A-Z][)\]*_`.,;\s]")
+_AFTER = (
+    r"(?=\s*[)\]}.,:;*_`$\"'”’!\\]|\s*$|\s*\n"
+    r"|\s+(?:because|since|as\b|which|and\s+not|is\b|-|–|—|\())"
+)
 _STATED = _OPEN + _OPTION + _OPEN + _LETTER + _AFTER
 
 _FINAL_LINE = re.compile(
@@ -47,7 +50,9 @@ _CORRECT = re.compile(
 _CHOSEN = re.compile(
     r"\b(?:choose|pick|select|chose|go\s+with|going\s+with|it(?:['’]s|\s+is|\s+must\s+be))\s+"
     + _OPTION
-    + r"\(" + _LETTER + r"(?=\))",
+    + r"\("
+    + _LETTER
+    + r"(?=\))",
     re.IGNORECASE,
 )
 _ALONE = re.compile(r"\A" + _OPEN + _LETTER + r"\s*[)\]}*_`$\"'.]*\s*\Z")

@@ -52,7 +52,7 @@ def read_neutral(row: Row) -> Question:
         index = row.get("answer_index")
         if index is not None and int(index) != place:
             raise ValueError(
-                f"its letter {question.answer!r} and its answer_index {index} name different choices"
+                f"its letter {question.answer!r} and answer_index {index} name different choices"
             )
     return question
 
@@ -151,11 +151,11 @@ def agieval(row: Row, name: str) -> Question:
     text = _text(row, "question")
     options = row.get("options") or ()
     choices = [_CHOICE_MARK.sub("", str(c)) for c in options]
-    answer = _optional(row, "label") if choices else _optional(row, "answer")
-    if answer is None:
+    stated = _optional(row, "label") if choices else _optional(row, "answer")
+    if stated is None:
         raise ValueError("it has neither a label nor an answer")
     question = f"{passage}\n\n{text}" if passage else text
-    return Question(identity, question, answer.strip(), tuple(choices), name)
+    return Question(identity, question, stated, tuple(choices), name)
 
 
 def bbeh(row: Row, name: str) -> Question:

@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from training.benchmarks.catalog import Benchmark, Hub, benchmark
+from training.benchmarks.facts import with_published_facts
 from training.benchmarks.formats import READERS, is_neutral, read_neutral
 from training.benchmarks.schema import Question
 
+DATA_DIR_VARIABLE = "ANCHORLOOP_BENCHMARKS"
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet", ".json", ".csv")
 
 
@@ -59,6 +61,19 @@ class Missing:
 
     entry: Benchmark
     reason: str
+
+
+def default_data_dir() -> Path | None:
+    """The folder named by ANCHORLOOP_BENCHMARKS, else the first usual place that exists.
+
+    Usual places are `data/benchmarks` in the project and `shared/benchmarks` beside it.
+    """
+    named = os.environ.get(DATA_DIR_VARIABLE)
+    if named:
+        return Path(named)
+    project = Path(__file__).resolve().parents[2]
+    places = (project / "data" / "benchmarks", project.parent / "shared" / "benchmarks")
+    return next((place for place in places if place.is_dir()), None)
 
 
 def load(name: str, sources: Sources) -> Loaded | Missing:
@@ -110,7 +125,9 @@ def _find(entry: Benchmark, sources: Sources) -> tuple[str, Iterator[tuple[dict[
         if found is not None:
             return found
     if sources.offline or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-        place = "no data folder is set" if sources.data_dir is None else f"not in {sources.data_dir}"
+        place = (
+            "no data folder is set" if sources.data_dir is None else f"not in {sources.data_dir}"
+        )
         raise FileNotFoundError(
             f"{place} and the hub is switched off; put {entry.name}.jsonl there or name a file"
         )
@@ -215,10 +232,12 @@ def _read(entry: Benchmark, rows: Iterable[tuple[dict[str, Any], str]]) -> Itera
         if not isinstance(row, dict):
             raise ValueError(f"row {number} is not an object")
         try:
-            if is_neutral(row) and entry.format != "gsm8k":
-                yield read_neutral(row)
-            elif is_neutral(row) and "####" not in row["answer"]:
-                yield read_neutral(row)
+            worked = entry.format == "gsm8k" and "####" in str(row.get("answer"))
+            if is_neutral(row) and not worked:
+                question = read_neutral(row)
+                if entry.format == "olympiadbench":
+                    question = with_published_facts(question)
+                yield question
             else:
                 name = stem if entry.format in ("agieval", "bbeh", "bbeh_mini") else entry.name
                 if identities.get(entry.format) is None and not _has_identity(row):
@@ -230,7 +249,9 @@ def _read(entry: Benchmark, rows: Iterable[tuple[dict[str, Any], str]]) -> Itera
 
 
 def _has_identity(row: Mapping[str, Any]) -> bool:
-    return any(row.get(k) is not None for k in ("id", "ID", "idx", "unique_id", "uuid", "question_id"))
+    return any(
+        row.get(k) is not None for k in ("id", "ID", "idx", "unique_id", "uuid", "question_id")
+    )
 
 
 def _notes(entry: Benchmark, questions: tuple[Question, ...], checksum: str) -> Iterator[str]:

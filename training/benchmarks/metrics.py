@@ -44,8 +44,8 @@ class Score:
     `value` is None where no score may be given, and `withheld` says why. `n` counts questions with
     at least one usable response; `missing` expected responses that never came; `infra` responses
     dropped because our machinery failed. `unparsed`, `truncated` and `undecided` (the symbolic
-    judge hit its limit, counted as wrong) are shares of the usable responses. `interval` is the 95 %
-    percentile bootstrap interval over questions.
+    judge hit its limit, counted as wrong) are shares of the usable responses. `interval` is the
+    95 % percentile bootstrap interval over questions.
     """
 
     benchmark: str

@@ -1,7 +1,7 @@
 r"""What of a response counts as the model's own answer text.
 
-Thinking blocks, code, tool output and special tokens are never read for an answer; a base model that
-runs on into a further question it invented is cut where that question starts.
+Thinking blocks, code, tool output and special tokens are never read for an answer; a base model
+that runs on into a further question it invented is cut where that question starts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ _NEXT_QUESTION = re.compile(
 )
 
 
-def own_words(response: str) -> str:
-    """The response without thinking, code, tool output, calculator marks and special tokens."""
+def without_thinking(response: str) -> str:
+    """The response up to its first special token, without thinking."""
     token = _END_TOKEN.search(response)
     text = response[: token.start()] if token else response
     if _THINK_END in text:
         text = text.rpartition(_THINK_END)[2]
-    text = text.partition("<think>")[0]
-    text = _PYTHON.sub("\n", text)
+    return text.partition("<think>")[0]
+
+
+def own_words(response: str) -> str:
+    """The response without thinking, code, tool output, calculator marks and special tokens."""
+    text = _PYTHON.sub("\n", without_thinking(response))
     text = _FENCE.sub(_prose_only, text)
     return _CALCULATOR.sub("", text)
 

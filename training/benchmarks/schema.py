@@ -59,7 +59,8 @@ class Grade:
 
     `correct` is None exactly when `status` is infra. `key_equal` and `verify_equal` are the
     verdicts of our canonical key and of math-verify; None where that judge was not asked or could
-    not read one of the two answers.
+    not read one of the two answers. `undecided` marks a wrong answer that math-verify could not
+    settle within its limits, so that a report can show how many there are.
     """
 
     prediction: str | None
@@ -68,6 +69,7 @@ class Grade:
     status: GradeStatus = GradeStatus.GRADED
     key_equal: bool | None = None
     verify_equal: bool | None = None
+    undecided: bool = False
 
     @staticmethod
     def unparsed(reason: str) -> Grade:

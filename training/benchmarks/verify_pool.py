@@ -6,6 +6,7 @@ stops answering altogether is killed and replaced, and its request fails as infr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import select
@@ -14,6 +15,7 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import TracebackType
+from typing import Any
 
 from training.benchmarks.verify_worker import WALL_SECONDS
 
@@ -108,8 +110,10 @@ class _Worker:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, gold: str, answer: str) -> dict[str, object] | None:  # None: no reply
-        assert self._process.stdin is not None and self._process.stdout is not None
+    def ask(self, gold: str, answer: str) -> dict[str, Any] | None:
+        """The worker's reply, or None when none came."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         line = json.dumps({"gold": gold, "answer": answer}).encode() + b"\n"
         patience = WALL_SECONDS + 5.0 + (_START_SECONDS if self._fresh else 0.0)
         self._fresh = False
@@ -120,16 +124,17 @@ class _Worker:
             reply = self._process.stdout.readline() if ready else b""
         except OSError:
             return None
-        return json.loads(reply) if reply.endswith(b"\n") else None
+        if not reply.endswith(b"\n"):
+            return None
+        verdict: dict[str, Any] = json.loads(reply)
+        return verdict
 
     def end(self) -> None:
         """Close the pipe, which lets the worker end its child; kill it if it lingers."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(OSError):
                     stream.close()
-                except OSError:
-                    pass
         try:
             self._process.wait(timeout=2.0)
         except subprocess.TimeoutExpired:

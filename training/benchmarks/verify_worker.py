@@ -1,15 +1,16 @@
 """The process that runs math-verify, so that no answer can hang or eat the grader.
 
-Run as `python -m training.benchmarks.verify_worker`. It imports math-verify once, then forks a child
-that answers requests; the parent only watches. A child that runs past the limit of CPU or wall time
-is killed and replaced, which costs a fork and no import. math-verify's own SIGALRM timeouts are off:
-they can be bypassed and do not stop a C-level power.
+Run as `python -m training.benchmarks.verify_worker`. It imports math-verify once, then forks a
+child that answers requests; the parent only watches. A child that runs past the limit of CPU or
+wall time is killed and replaced, which costs a fork and no import. math-verify's own SIGALRM
+timeouts are off: they can be bypassed and do not stop a C-level power.
 
 One JSON line in, `{"gold", "answer"}`; one out, `{"equal": true | false | null, "reason"}`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -19,7 +20,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-CPU_SECONDS = 1.2
+CPU_SECONDS = 0.8
 WALL_SECONDS = 10.0
 MEMORY_BYTES = 1 << 30
 REQUESTS_PER_CHILD = 2000  # math-verify's caches grow without bound
@@ -67,10 +68,8 @@ class Child:
         """Kill and reap the child."""
         os.close(self.send)
         os.close(self.receive)
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         os.waitpid(self.pid, 0)
 
 
@@ -83,7 +82,9 @@ def _serve(source: int, sink: int) -> NoReturn:
     with os.fdopen(source, "rb") as requests:
         for line in requests:
             request = json.loads(line)
-            _write_all(sink, json.dumps(_judge(request["gold"], request["answer"])).encode() + b"\n")
+            _write_all(
+                sink, json.dumps(_judge(request["gold"], request["answer"])).encode() + b"\n"
+            )
     os._exit(0)
 
 

@@ -1,0 +1,183 @@
+r"""Find the answer in a response to a question whose answer is free-form.
+
+In this order: `Final Answer:` statements, boxes, lines such as `#### 5` and sentences such as "the
+answer is …", and a response that is nothing but an answer. Only the generic grader goes further and
+takes the last value of a running text; benchmark scores never rest on that.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from training.benchmarks.math_key import keys
+from training.benchmarks.response_text import before_next_question, own_words
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`answer` is None when none was found. `how` names the form it was found in, or the reason."""
+
+    answer: str | None
+    how: str
+
+
+_FINAL = re.compile(r"(?<![A-Za-z])final\s+answer[\s*_`]*(?:is\s*)?[:：][\s*_`]*", re.IGNORECASE)
+_SENTENCE = re.compile(
+    r"(?<![A-Za-z])(?:answer|result)\b(?:\s+(?:to|for|of)\s[^.\n:$\\]{1,80}?)?[\s*_`]*"
+    r"(?:(?:\bis\b|\bare\b|=|[:：])(?:\s*[:：]|\s+(?:therefore|thus|simply|equal\s+to)\b)*"
+    r"|(?=\\[\[(]|\$|\s\d))[\s*_`]*",
+    re.IGNORECASE,
+)
+_MARKED = re.compile(r"^[ \t]*(?:####|A:|Ans(?:wer)?\.?:)[ \t]*(?=\S)", re.MULTILINE)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?=[^\s{]))|\\framebox\s*\{")
+_JOINT = re.compile(r"[^.\n]{0,60}?(?:,|;|\band\b|\bor\b|\\quad|^)[^.\n]{0,60}", re.DOTALL)
+_MATH = re.compile(
+    r"\$\$(?P<a>.+?)\$\$|(?<!\\)\$(?P<b>[^$]+?)(?<!\\)\$|\\\((?P<c>.+?)\\\)|\\\[(?P<d>.+?)\\\]",
+    re.DOTALL,
+)
+_NUMBER = re.compile(
+    r"(?<![\w.])[-+−]?\s?(?:\\?\$|[€£])?\s?"
+    r"(?:\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:[eE][-+]?\d+)?"
+    r"(?:\s*/\s*\d+)?\s*(?:\\?%|½|percent\b)?(?![\d])"
+)
+_SENTENCE_END = re.compile(r"\.(?=\s+[A-Z]|\s*$)|\n|(?<=\s)I hope it is correct", re.MULTILINE)
+_CODE = re.compile(r"__\w+__|\bimport\b|\w\([\"']")
+_WORDS = re.compile(r"[A-Za-z]{3,}")
+_COMMAND = re.compile(r"\\(?:begin|end|text\w*|mbox|mathrm)\s*\{[^{}]*\}|\\[A-Za-z]+")
+
+
+def read_stated(response: str) -> Reading:
+    """The answer a response states as its answer."""
+    text = own_words(response)
+    finals = list(_FINAL.finditer(text))
+    if finals:
+        cut = before_next_question(text, finals[0].end())
+        answers = [_statement(cut[m.end() :]) for m in finals if m.end() <= len(cut)]
+        return _agreed([a for a in answers if a], "final answer line")
+    boxes = boxed(text)
+    if boxes:
+        return Reading(boxes, "box")
+    for pattern, how in ((_MARKED, "marked line"), (_SENTENCE, "answer sentence")):
+        found = list(pattern.finditer(text))
+        if found:
+            cut = before_next_question(text, found[0].end())
+            last = [m for m in found if m.end() <= len(cut)][-1]
+            answer = _statement(cut[last.end() :])
+            if answer:
+                return Reading(answer, how)
+    text = text.strip()
+    if not text:
+        return Reading(None, "the response is empty")
+    if len(text.splitlines()) == 1 and (keys(text) or not _is_prose(text)):
+        return Reading(text, "bare answer")
+    return Reading(None, "no answer is stated")
+
+
+def read_any(response: str) -> Reading:
+    """The answer of a response that may also be a running text or a worded bare answer."""
+    stated = read_stated(response)
+    text = own_words(response).strip()
+    if stated.answer is not None or not text or "different answers" in stated.how:
+        return stated
+    if _CODE.search(text):
+        return Reading(None, "code, not an answer")
+    for line in reversed(text.splitlines()):
+        if line.strip() and keys(line):
+            return Reading(line.strip(), "last line")
+        last = _values(line)
+        if last:
+            return Reading(last[-1], "last value of the text")
+    if len(text) <= 60:
+        return Reading(text, "bare answer")
+    return stated
+
+
+def boxed(text: str) -> str | None:
+    r"""The content of the last box, with the boxes that stand with it in one sentence.
+
+    `\boxed{2} and \boxed{3}` is one list of two answers; repeating a box adds nothing.
+    """
+    found: list[tuple[int, int, str]] = []
+    for match in _BOX.finditer(text):
+        content, end = _box_content(text, match)
+        if content:
+            found.append((match.start(), end, content))
+    if not found:
+        return None
+    group = [found[-1]]
+    for box in reversed(found[:-1]):
+        between = text[box[1] : group[0][0]]
+        if len(between) > 80 or not _JOINT.fullmatch(between):
+            break
+        group.insert(0, box)
+    return ", ".join(dict.fromkeys(content for _, _, content in group))
+
+
+def _box_content(text: str, match: re.Match[str]) -> tuple[str | None, int]:
+    start = match.end()
+    if not match[0].endswith("{"):
+        bare = re.match(r"[^\s$\\.,}]+", text[start:])
+        return (bare[0], start + bare.end()) if bare else (None, start)
+    depth = 1
+    for place in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if depth == 0:
+            content = text[start:place].strip()
+            inner = _BOX.match(content)
+            if inner:
+                return _box_content(content, inner)[0], place + 1
+            return content, place + 1
+    return None, len(text)
+
+
+def _agreed(answers: list[str], how: str) -> Reading:
+    if not answers:
+        return Reading(None, f"{how} holds no answer")
+    different = {frozenset(keys(a)) or a for a in answers}
+    if len(different) > 1:
+        return Reading(None, f"two different answers: {answers[0]}; {answers[-1]}")
+    return Reading(answers[-1], how)
+
+
+def _statement(tail: str) -> str | None:
+    """The answer at the start of `tail`, up to the end of its sentence."""
+    tail = tail.lstrip(" \t\r\n*_`:>")
+    sentence = _SENTENCE_END.split(tail, maxsplit=1)[0].strip(" \t*_`")
+    box = boxed(sentence) or (boxed(tail[:400]) if tail.startswith(("$", "\\")) else None)
+    if box:
+        return box
+    opening = re.match(r"\$\$|\\\[", tail)
+    if opening:
+        math = _MATH.match(tail)
+        return next(filter(None, math.groups())).strip() if math else None
+    inner = _SENTENCE.search(sentence)
+    if inner and inner.end() < len(sentence):
+        sentence = sentence[inner.end() :]
+    sentence = sentence.strip()
+    if not sentence:
+        return None
+    if keys(sentence) or not _is_prose(sentence):
+        return sentence
+    values = _values(sentence)
+    if values:
+        return values[0]
+    return sentence if len(sentence.split()) <= 6 else None
+
+
+def _values(sentence: str) -> list[str]:
+    """Values that a sentence mentions in order: readable mathematics and plain numbers."""
+    found = []
+    for match in re.finditer(f"{_MATH.pattern}|(?P<number>{_NUMBER.pattern})", sentence, re.DOTALL):
+        text = match["number"] or next(g for g in match.groups() if g)
+        text = text.strip()
+        if match["number"] is None and re.fullmatch(r"\\?[A-Za-z]\w*", text):
+            continue  # a lone name, not a value
+        if match["number"] is None or re.search(r"\d|½", text):
+            found.append(text)
+    return found
+
+
+def _is_prose(text: str) -> bool:
+    """True when words stand in the text beside its mathematics."""
+    return bool(_WORDS.search(_COMMAND.sub(" ", _MATH.sub(" ", text))))
