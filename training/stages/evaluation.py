@@ -69,7 +69,7 @@ async def _run(ctx: StageContext) -> Numbers:
     write_jsonl(ctx.payload / "responses.jsonl", lines)
     numbers["engine_tokens_per_second"] = engine.metrics().get("tokens_per_second")
     if sandbox is not None:
-        numbers |= {f"sandbox_{key}": value for key, value in sandbox.metrics().items()}
+        numbers |= sandbox.metrics()
     return numbers
 
 
