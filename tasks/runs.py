@@ -142,7 +142,7 @@ class Run:
             raise RunError(
                 f"run '{self.name}' began with another version ({what[:400]} changed); start a "
                 f"run of another --name, or, where the change cannot alter results, "
-                f"`anchorloop adopt --run {self.name} STAGE`"
+                f"`anchorloop adopt STAGE --run {self.name}`"
             )
 
 
@@ -199,10 +199,11 @@ _driven: dict[Path, Run] = {}
 
 
 @contextlib.contextmanager
-def driving(name: str) -> Iterator[Run]:
+def driving(name: str, check: bool = True) -> Iterator[Run]:
     """Open a run and drive it alone; nested uses in one process share the open run.
 
-    Raises RunError when it does not exist, is driven by another process, or its code changed.
+    ``check`` compares with the plan the run began with (``Run.check_plan``). Raises RunError when
+    it does not exist, is driven by another process, or its code changed.
     """
     place = home()
     folder = place.run(name)
@@ -217,7 +218,8 @@ def driving(name: str) -> Iterator[Run]:
             run = Run(place, settings, ExperimentConfig.model_validate(stored))
         except (ConfigError, ValueError) as error:
             raise RunError(f"run '{name}': {error}") from error
-        run.check_plan()
+        if check:
+            run.check_plan()
         _driven[folder] = run
         try:
             yield run

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from flows.cli import explain, grade
+from flows.cli import adopt, explain, grade, preflight, run, services, status
 from flows.cli.errors import UserError
 
 app = typer.Typer(
@@ -21,6 +21,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(explain.app, name="explain")
+app.command("run")(run.run)
+app.command("up")(services.up)
+app.command("down")(services.down)
+app.command("status")(status.status)
+app.command("preflight")(preflight.preflight)
+app.command("adopt")(adopt.adopt)
 app.command("grade")(grade.grade)
 
 

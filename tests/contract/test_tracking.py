@@ -81,9 +81,7 @@ def test_continuing_sends_nothing_twice(tmp_path: Path, uri: str) -> None:
     assert parts["parent"].info.status == "FINISHED"
 
 
-def test_a_crash_between_sending_and_noting_sends_nothing_twice(
-    tmp_path: Path, uri: str
-) -> None:
+def test_a_crash_between_sending_and_noting_sends_nothing_twice(tmp_path: Path, uri: str) -> None:
     told = tracker(tmp_path, uri, "torn")
     told.open(PARENT_PART, "run", {})
     told.metrics(PARENT_PART, 0, {"x": 1.0, "y": 2.0})

