@@ -52,14 +52,24 @@ setup-dev: setup .venv/.dev
 	PYTHON=$(PYTHON) sh sandbox_image/setup.sh
 	touch $@
 
+# The CPU build of the GPU backend, for its tests: packages that pip would not put together.
+.venv-verl/.ready: .venv/.python requirements/verl-cpu.lock tests/verl/vllm_name/pyproject.toml
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/pip install --quiet --disable-pip-version-check --no-deps $(TORCH_ARGS) setuptools wheel
+	.venv-verl/bin/pip install --quiet --disable-pip-version-check --no-deps -r requirements/verl-cpu.lock
+	cp -r tests/verl/vllm_name .venv-verl/vllm_name
+	.venv-verl/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation .venv-verl/vllm_name
+	touch $@
+
 demo: setup
 	$(BIN)/anchorloop run --profile tiny --method $(DEMO_METHOD) --seed $(DEMO_SEED) --iterations 3
 
 test: setup-dev
-	$(BIN)/python -m pytest -m "not system and not soak" tests
+	$(BIN)/python -m pytest -m "not system and not soak and not verl" tests
 
-test-system: setup-dev .venv/.smollm2
+test-system: setup-dev .venv/.smollm2 .venv-verl/.ready
 	$(BIN)/python -m pytest -m "system and not soak" tests
+	.venv-verl/bin/python -m pytest -m verl tests/verl
 
 soak: setup-dev
 	$(BIN)/python -m pytest -m soak -s tests
