@@ -8,6 +8,8 @@ import importlib
 import linecache
 import random
 
+from sandbox_image.pages import gather_pages
+
 MODULES = [
     *("ast", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions"),
     *("functools", "heapq", "itertools", "json", "math", "operator", "random", "re"),
@@ -40,6 +42,7 @@ def preload() -> dict[str, str]:
     gc.collect()
     gc.freeze()  # a child's collector then leaves the shared pages alone
     gc.disable()
+    gather_pages()
     return {
         "numpy": numpy.__version__,
         "scipy": scipy.__version__,

@@ -8,6 +8,7 @@ from collections import Counter
 from types import TracebackType
 
 from training.sandbox.isolation import SandboxError, choose
+from training.sandbox.selftest import prove
 from training.sandbox.settings import Isolation, SandboxSettings
 from training.sandbox.verdict import CallResult, Verdict
 from training.sandbox.worker import Worker, WorkerLost
@@ -18,6 +19,8 @@ RETRIES = 2
 """How often a call that the sandbox itself failed is tried again."""
 CANARY_AFTER_SECONDS = 60.0
 """A supervisor unused for this long must run a canary call before the next real one."""
+_CANARY_SECONDS = 20.0
+"""What a canary call may take: it needs milliseconds, but the machine may be overloaded."""
 _STARTS = 3
 """How often a lost supervisor is started again before it is given up."""
 _SMALL_SAMPLE = 100
@@ -58,8 +61,18 @@ class Sandbox:
         if problems:
             await asyncio.gather(*(worker.stop() for worker in workers))
             raise problems[0]
+        self._workers.update(workers)
+        try:
+            broken = [check for check in await prove(workers[0], self._isolation) if not check.ok]
+        except BaseException as problem:
+            await self._stop()
+            if isinstance(problem, WorkerLost):
+                raise SandboxError(f"the self-test lost its supervisor: {problem}") from None
+            raise
+        if broken:
+            await self._stop()
+            raise SandboxError("; ".join(f"{check.name}: {check.detail}" for check in broken))
         for worker in workers:
-            self._workers.add(worker)
             self._free.put_nowait(worker)
         self._opened = asyncio.get_running_loop().time()
         return self
@@ -70,10 +83,7 @@ class Sandbox:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for task in self._restarting:
-            task.cancel()
-        await asyncio.gather(*self._restarting, return_exceptions=True)
-        await asyncio.gather(*(worker.stop() for worker in self._workers))
+        await self._stop()
         if kind is None:
             self._check_infra(at_least=1)
 
@@ -103,6 +113,13 @@ class Sandbox:
             "sandbox/canaries": float(self._canaries),
             **{f"sandbox/{verdict}": float(self._verdicts[verdict]) for verdict in Verdict},
         }
+
+    async def _stop(self) -> None:
+        for task in self._restarting:
+            task.cancel()
+        await asyncio.gather(*self._restarting, return_exceptions=True)
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
+        self._workers.clear()
 
     async def _attempt(self, code: str) -> CallResult:
         clock = asyncio.get_running_loop().time
@@ -148,7 +165,7 @@ class Sandbox:
     async def _canary(self, worker: Worker) -> None:
         """Raise WorkerLost unless a trivial program comes back right."""
         self._canaries += 1
-        result = await worker.call("print(6 * 7)")
+        result = await worker.call("print(6 * 7)", wall_seconds=_CANARY_SECONDS)
         if result.verdict is not Verdict.OK or result.stdout != "42\n":
             raise WorkerLost(f"the canary call came back {result.verdict}")
 

@@ -87,23 +87,29 @@ class Worker:
             finally:
                 server.close()
 
-    async def call(self, code: str) -> CallResult:
-        """Run `code`; raises WorkerLost when there is no sound reply in time."""
+    async def call(
+        self, code: str, wall_seconds: float | None = None, memory_mb: int | None = None
+    ) -> CallResult:
+        """Run `code`, under the settings' limits or the ones given.
+
+        Raises WorkerLost when there is no sound reply in time.
+        """
         assert self._writer is not None, "start() first"
         settings = self._settings
+        wall_seconds = wall_seconds or settings.wall_seconds
         self._calls += 1
         request = {
             "id": self._calls,
             "code": code,
-            "wall_seconds": settings.wall_seconds,
+            "wall_seconds": wall_seconds,
             "cpu_seconds": settings.cpu_seconds,
-            "memory_bytes": settings.memory_mb << 20,
+            "memory_bytes": (memory_mb or settings.memory_mb) << 20,
             "output_bytes": settings.output_bytes,
         }
         try:
             body = json.dumps(request).encode("ascii")
             self._writer.write(struct.pack(">I", len(body)) + body)
-            async with asyncio.timeout(settings.wall_seconds + _GRACE_SECONDS):
+            async with asyncio.timeout(wall_seconds + _GRACE_SECONDS):
                 await self._writer.drain()
                 reply = await self._read()
         except TimeoutError:
