@@ -50,6 +50,10 @@ class Grader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads and math-verify's processes."""
         self._threads.shutdown(cancel_futures=True)
         self._pool.close()
 

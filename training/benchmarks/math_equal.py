@@ -54,6 +54,7 @@ _EQUALS = re.compile(r"(?<![<>!=\\])=(?!=)")
 _NAME = re.compile(
     r"\s*\$?\s*(?:\\(?:angle|text|mathrm)\s*)?[\\A-Za-z][\w{}'\\]*(?:\([^()]*\))?\s*"
 )
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
 _MAX_SIDES = 4
 _MAX_VERIFY = 400
 _MAX_PAIRS = 36
@@ -71,6 +72,8 @@ class Judge:
         Raises:
             GraderError: math-verify's processes failed; nothing is known about the answer.
         """
+        if "," not in gold and _DECIMAL_COMMA.fullmatch(answer.strip(" $")):
+            answer = answer.replace(",", ".")  # against one number a comma can only be decimal
         if _compact(gold) and _compact(gold) == _compact(answer):
             return Judgement(True, "the same text", key_equal=_known(gold, answer))
         by_key = self._single(gold, answer, policy)
@@ -182,7 +185,7 @@ class Judge:
 def _comparable(gold: Node, answer: Node) -> bool:
     if gold.shape is answer.shape:
         return True
-    unordered = {Shape.LIST, Shape.SET}
+    unordered = {Shape.LIST, Shape.SET, Shape.UNION}
     ordered = {Shape.TUPLE, Shape.INTERVAL}
     shapes = {gold.shape, answer.shape}
     return shapes <= unordered or shapes <= ordered

@@ -43,7 +43,7 @@ _NUMBER = re.compile(
 )
 _SENTENCE_END = re.compile(r"\.(?=\s+[A-Z]|\s*$)|\n|(?<=\s)I hope it is correct", re.MULTILINE)
 _CODE = re.compile(r"__\w+__|\bimport\b|\w\([\"']")
-_WORDS = re.compile(r"[A-Za-z]{3,}")
+_WORDS = re.compile(r"\b(?!and\b)[A-Za-z]{3,}")
 _COMMAND = re.compile(r"\\(?:begin|end|text\w*|mbox|mathrm)\s*\{[^{}]*\}|\\[A-Za-z]+")
 
 
@@ -69,6 +69,8 @@ def read_stated(response: str) -> Reading:
     text = text.strip()
     if not text:
         return Reading(None, "the response is empty")
+    if _BOX.search(text):
+        return Reading(None, "a box that does not close")
     if len(text.splitlines()) == 1 and (keys(text) or not _is_prose(text)):
         return Reading(text, "bare answer")
     return Reading(None, "no answer is stated")
