@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -29,8 +30,9 @@ def load_model(
 ) -> PreTrainedModel:
     """The causal language model in a folder, in evaluation mode, on the CPU.
 
-    Raises `ModelError` when the folder, its configuration or its safetensors are missing, when
-    the dtype is unknown, or when the model needs code of its own and `remote_code` is off.
+    Raises `ModelError` when the folder, its configuration or any of its weights are missing or
+    damaged, when the dtype is unknown, or when the model needs code of its own and `remote_code`
+    is off.
     """
     folder = _folder(path)
     if dtype not in DTYPES:
@@ -40,16 +42,22 @@ def load_model(
             f"no .safetensors weights in {folder}; convert the model with save_pretrained first"
         )
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model, report = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=DTYPES[dtype],
             attn_implementation="sdpa",
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=remote_code,
+            output_loading_info=True,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {folder}: {_one_line(error)}") from error
+    if report["missing_keys"]:  # transformers would go on with random numbers in their place
+        raise ModelError(
+            f"the weights in {folder} lack {', '.join(sorted(report['missing_keys'])[:3])}; "
+            "the folder is incomplete: fetch or save the model again"
+        )
     return model.eval()
 
 

@@ -65,7 +65,7 @@ def _log_softmax_at(logits: Tensor, tokens: Tensor) -> Tensor:
 
 def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
     """Probabilities with everything outside the nucleus set to 0."""
-    ordered, index = probabilities.sort(-1, descending=True, stable=True)
+    ordered, index = torch.sort(probabilities, dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1, dtype=torch.float64) - ordered
     ordered = ordered.masked_fill(before >= top_p, 0.0)
     return torch.zeros_like(probabilities).scatter_(-1, index, ordered)

@@ -18,7 +18,8 @@ from training.rollout.engine import Finish, Prompt, Sampled, Sampling
 from training.rollout.kv_cache import Cache
 from training.rollout.stop_string import StopString
 
-_COLUMN_BUCKET = 64
+_COLUMN_STEP = 16
+_TAPE = 64  # output tokens a row has room for at first
 _PREFILL_TOKENS = 16_384
 _FINISH: tuple[Finish, ...] = ("eos", "stop", "length")
 
@@ -62,9 +63,9 @@ class Wave:
         self._generated = np.zeros(count, dtype=np.int64)
         self._in_turn = np.zeros(count, dtype=np.int64)
         self._last = np.array([prompt.ids[-1] for prompt in prompts], dtype=np.int64)
-        self._ids = np.zeros((count, _COLUMN_BUCKET), dtype=np.int64)
-        self._mask = np.zeros((count, _COLUMN_BUCKET), dtype=bool)
-        self._logprobs = np.zeros((count, _COLUMN_BUCKET))
+        self._ids = np.zeros((count, _TAPE), dtype=np.int64)
+        self._mask = np.zeros((count, _TAPE), dtype=bool)
+        self._logprobs = np.zeros((count, _TAPE))
         self.slots: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._cache: Cache | None = None
         self._logits = torch.empty(0)
@@ -294,5 +295,6 @@ class Wave:
 
 
 def _bucket(columns: int) -> int:
-    """Columns rounded up to whole buckets, with room for at least one more token."""
-    return (columns // _COLUMN_BUCKET + 1) * _COLUMN_BUCKET
+    """Columns to allocate: room for more tokens, but little, since small caches are fast."""
+    step = max(_COLUMN_STEP, columns // 8)
+    return (columns // step + 1) * step
