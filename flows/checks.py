@@ -1,6 +1,5 @@
 """Can this run finish here? One function a question, each with an answer in one sentence."""
 
-import asyncio
 import fcntl
 import importlib.util
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from flows.processes import free_port
 from tasks.home import Home
 from training.config import ExperimentConfig, Model
+from training.sandbox.selftest import self_test
 
 GIB = 1 << 30
 ADAM_COPIES = 4
@@ -28,21 +28,6 @@ with open(sys.argv[1], "a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         sys.exit(7)
-"""
-
-_PROBE = """
-import socket
-try:
-    socket.create_connection(("127.0.0.1", {port}), 2).close()
-    print("network")
-except OSError:
-    pass
-try:
-    open({path!r}).close()
-    print("host files")
-except OSError:
-    pass
-print(6 * 7)
 """
 
 
@@ -66,13 +51,15 @@ def preflight(config: ExperimentConfig, place: Home) -> Iterator[Check]:
         ("ports", check_ports),
         ("store", lambda: check_store(place.store)),
     ]
-    if config.rollout.tool:
-        checks.append(("sandbox", lambda: check_sandbox(config, place.store)))
     for name, check in checks:
         try:
             yield Check(name, True, check())
         except Exception as error:  # whatever goes wrong is the answer
             yield Check(name, False, str(error) or type(error).__name__)
+    if config.rollout.tool:
+        for proof in self_test(config.sandbox):
+            remedy = f"; {proof.remedy}" if proof.remedy else ""
+            yield Check(proof.name, proof.ok, proof.detail + remedy)
 
 
 class Unfit(RuntimeError):
@@ -184,37 +171,6 @@ def check_store(store: Path) -> str:
         file.unlink(missing_ok=True)
         file.with_suffix(".moved").unlink(missing_ok=True)
     return f"{store}: locks hold"
-
-
-def check_sandbox(config: ExperimentConfig, store: Path) -> str:
-    """The sandbox starts, computes, and hides the network and the host's files."""
-    from training.sandbox.client import Sandbox
-
-    async def probe(code: str) -> tuple[str, str, str]:
-        settings = config.sandbox.model_copy(update={"workers": 1})
-        async with Sandbox(settings) as sandbox:
-            result = await sandbox.run(code)
-            return sandbox.isolation, str(result.verdict), result.stdout
-
-    secret = store / f".preflight-secret-{os.getpid()}"
-    secret.write_text("x")
-    try:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            code = _PROBE.format(port=server.getsockname()[1], path=str(secret))
-            level, verdict, said = asyncio.run(probe(code))
-    finally:
-        secret.unlink()
-    lines = said.split("\n")
-    if "42" not in lines:
-        raise Unfit(f"the sandbox ({level}) did not compute: verdict {verdict}")
-    seen = [what for what in ("network", "host files") if what in lines]
-    if seen and level != "unsafe":
-        raise Unfit(f"the sandbox ({level}) shows a program the {' and the '.join(seen)}")
-    return f"{level}: " + (
-        "no isolation, as the setting sandbox.isolation asks"
-        if level == "unsafe"
-        else "no network, no host files"
-    )
 
 
 def _size(model: Model) -> int:

@@ -11,6 +11,8 @@ from tasks.runs import create, driving
 from tasks.summary import write_summary
 from tasks.tracking import PARENT
 from tasks.zombies import close_zombies
+from training.base_models.gate import base_gate
+from training.config import ExperimentConfig
 from training.config_load import Overrides, given
 
 
@@ -53,7 +55,9 @@ def experiment(
         tracked.open_parent(opened, str(runtime.flow_run.id or "") or None)
         try:
             for t in range(config.iterations + 1):
-                iteration_flow(run, t)
+                row = iteration_flow(run, t)
+                if t == 0 and config.iterations:
+                    _pass_gate(config, row)
         except BaseException as error:
             opened.tracker.end(PARENT, "FAILED" if isinstance(error, Exception) else "KILLED")
             raise
@@ -61,3 +65,12 @@ def experiment(
         opened.tracker.file(PARENT, opened.folder / "summary.json")
         opened.tracker.end(PARENT, "FINISHED")
     return summary
+
+
+def _pass_gate(config: ExperimentConfig, row: dict[str, Any]) -> None:
+    base_gate(
+        row[f"mean_at_{config.evaluation.samples}"] or 0.0,
+        row["top_answer_share"] or 0.0,
+        min_mean_at_8=config.gate.min_mean_at_k,
+        max_top_answer_share=config.gate.max_top_answer_share,
+    )

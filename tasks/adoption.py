@@ -6,10 +6,9 @@ it relabels the artifacts of both, and notes the old and new fingerprints and th
 
 import json
 import shutil
-from dataclasses import asdict
 from typing import Any
 
-from tasks.runs import Run, RunError, driving
+from tasks.runs import Run, RunError, driving, spec_record
 from training.plan import PlanEntry
 from training.spec import StageSpec
 from training.stages.__main__ import STAGES
@@ -42,7 +41,7 @@ def adopt_stage(name: str, stage: str, reason: str) -> list[tuple[str, str, str]
                 if run.store.verify(old.identity) is not None:
                     _relabel(run, entry, old, reason)
                     adopted.append((entry.name, old.identity, entry.identity))
-                began[entry.name] = asdict(entry.spec)
+                began[entry.name] = spec_record(entry.spec)
         write_atomic(path, json.dumps(began, indent=1, sort_keys=True))
     return adopted
 
@@ -50,7 +49,8 @@ def adopt_stage(name: str, stage: str, reason: str) -> list[tuple[str, str, str]
 def _may_adopt(entry: PlanEntry, old: StageSpec, stage: str, held_back: set[str]) -> bool:
     mine = stage in (ALL, entry.spec.stage)
     kinds = ("config", "seed", "files", "libraries")
-    other = [kind for kind in kinds if getattr(old, kind) != getattr(entry.spec, kind)]
+    was, now = spec_record(old), spec_record(entry.spec)
+    other = [kind for kind in kinds if was[kind] != now[kind]]
     if mine and other:
         raise RunError(f"{entry.name} cannot be adopted: its {' and '.join(other)} changed too")
     same_code = old.code == entry.spec.code

@@ -24,7 +24,7 @@ from tasks.tracking import Tracker
 from training.config import ExperimentConfig
 from training.errors import ConfigError
 from training.plan import PlanEntry, plan
-from training.spec import canonical_json, differences
+from training.spec import StageSpec, canonical_json, differences
 from training.store import Store, write_atomic
 
 
@@ -123,7 +123,7 @@ class Run:
         Raises RunError naming what changed: code, libraries or files of a stage.
         """
         path = self.folder / "plan.json"
-        now = {entry.name: asdict(entry.spec) for entry in self.entries}
+        now = {entry.name: spec_record(entry.spec) for entry in self.entries}
         if not path.exists():
             write_atomic(path, json.dumps(now, indent=1, sort_keys=True))
             return
@@ -144,6 +144,11 @@ class Run:
                 f"run of another --name, or, where the change cannot alter results, "
                 f"`anchorloop adopt STAGE --run {self.name}`"
             )
+
+
+def spec_record(spec: StageSpec) -> dict[str, Any]:
+    """A spec as plan.json holds it."""
+    return dict(json.loads(json.dumps(asdict(spec))))
 
 
 def create(

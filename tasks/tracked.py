@@ -1,7 +1,7 @@
 """What MLflow is told of a run: parameters, tags, the headline numbers, small files."""
 
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tasks.metric_keys import SECONDS, parent_values
@@ -52,6 +52,13 @@ def report_row(run: Run, row: Mapping[str, Any]) -> None:
     run.tracker.metrics(PARENT, row["iteration"], parent_values(row))
 
 
+def _version() -> str:
+    try:
+        return version("anchorloop")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"
+
+
 def _tags(run: Run, flow_run: str | None) -> dict[str, str]:
     config = run.config
     return {
@@ -61,7 +68,7 @@ def _tags(run: Run, flow_run: str | None) -> dict[str, str]:
         "backbone": config.model.name,
         "seed": str(config.seed),
         "config_hash": run.config_hash,
-        "code_version": version("anchorloop"),
+        "code_version": _version(),
         "code_hash": run.code_hash,
         "sandbox": config.sandbox.isolation,
         "prefect_flow_run_id": flow_run or "none",

@@ -31,10 +31,9 @@ for _name, _value in {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    "MLFLOW_CONFIGURE_LOGGING": "false",
 }.items():
     os.environ.setdefault(_name, _value)
-logging.getLogger("mlflow").setLevel(logging.WARNING)
-logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 def child(iteration: int) -> str:
@@ -218,6 +217,8 @@ class _Sender(threading.Thread):
             if op == "open":
                 self._open(part, entry["name"], entry["tags"])
                 return
+            if part not in self._ids:
+                raise _Rejected(f"part '{part}' was never opened")
             run = self._ids[part]
             client = self._connect()
             if op == "params":

@@ -89,14 +89,26 @@ def _server(services: Services) -> Iterator[None]:
         import flows.experiment  # noqa: F401  takes a second, in which the server starts
 
         services.wait(server)
-        yield
+        try:
+            yield
+        finally:
+            _hand_over()
+
+
+def _hand_over() -> None:
+    """Send what Prefect's client still holds before its server may end."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=10)
 
 
 def _experiment(asked: dict[str, Any]) -> dict[str, Any]:
     from flows.experiment import experiment
     from tasks.runs import RunError
     from tasks.stage import StageFailed
-    from training.errors import ConfigError
+    from training.errors import ConfigError, StageError
 
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
@@ -108,7 +120,7 @@ def _experiment(asked: dict[str, Any]) -> dict[str, Any]:
         return dict(experiment(**asked))
     except (RunError, ConfigError) as error:
         raise UserError(str(error)) from None
-    except StageFailed as error:
+    except (StageFailed, StageError) as error:
         print(f"anchorloop: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
 
