@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from training.algorithms.candidate import Candidate, read_candidate
 from training.algorithms.curriculum_reward import CandidateScore, score_batch
 from training.config import Advantage, Checkpoints, Curriculum, Model, Optimiser, Rollout
+from training.errors import InfraError
 from training.models import load_tokenizer, save_model
 from training.rollout.engine import Sampling
 from training.rollout.tool_loop import Task
@@ -108,6 +109,8 @@ class _CurriculumStage:
 
         clock = time.monotonic()
         kept = [i for i in range(len(written)) if i not in problems or i in judged]
+        if not kept:
+            raise InfraError(f"no candidate of step {step} has complete groups; look at the log")
         scores = dict(zip(kept, self._score(kept, read, judged, judges), strict=True))
         learnt = self.update.step(
             [[Sample(written[i], scores[i].advantage, self.settings.clip)] for i in kept],

@@ -12,6 +12,7 @@ from typing import Any
 from training.config import Adpo, Advantage, Checkpoints, Executor, Model, Optimiser
 from training.errors import ConfigError
 from training.models import load_tokenizer, save_model
+from training.rollout.trajectory import Trajectory
 from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl
 from training.trainers.torch import setup
@@ -22,13 +23,16 @@ from training.trainers.torch.players import Players
 from training.trainers.torch.step_log import StepLog
 from training.trainers.torch.update import PolicyUpdate
 
-LEDGER = "ledger.jsonl"
+LEDGER, TRANSCRIPTS = "ledger.jsonl", "transcripts.jsonl"
 
 Record = dict[str, Any]
 
 
 def run_executor(ctx: StageContext) -> StageResult:
-    """Train the Executor and publish `model/` and `ledger.jsonl`.
+    """Train the Executor and publish `model/`, `ledger.jsonl` and `transcripts.jsonl`.
+
+    The ledger has a line a group; the transcripts are those of one group a step, so that a person
+    can read what was sampled without all of it being kept.
 
     Inputs: `executor` (weights to train), `base` (reference of the KL), `task_pool`, and for the
     anchor's votes either `anchor_cache` or `frozen` (the anchor's weights, sampled at each step).
@@ -73,12 +77,14 @@ class _ExecutorStage:
         self.batches: int = json.loads((pool / "pool.json").read_text("utf-8"))["batches"]
         self.tasks = read_jsonl(pool / "tasks.jsonl")
         self.ledger = StepLog(ctx.work / LEDGER)
+        self.transcripts = StepLog(ctx.work / TRANSCRIPTS)
         self.checkpoints = CheckpointFolder(ctx.work / "checkpoints")
 
     async def run(self) -> StageResult:
         steps, every = self.settings.steps, self.ctx.section(Checkpoints).every
         done = self.checkpoints.restore(self.update.policy, self.update.optimiser)
-        self.ledger.cut(done)
+        for log in (self.ledger, self.transcripts):
+            log.cut(done)
         self.ctx.resume_metrics(done)
         async with setup.tool(self.ctx) as sandbox:
             players = Players(self.ctx, self.update.policy, self.tokenizer, sandbox)
@@ -88,6 +94,7 @@ class _ExecutorStage:
                 done += 1
                 if done % every == 0:
                     self.ledger.sync()
+                    self.transcripts.sync()
                     self.checkpoints.save(done, self.update.policy, self.update.optimiser)
         self.ctx.progress(steps, steps)
         return self._publish(done)
@@ -130,11 +137,25 @@ class _ExecutorStage:
             players.engine.update(self.update.policy)
         seconds["seconds_update"] = time.monotonic() - clock
         self.ledger.append(step, lines)
+        for name, group in list(groups.items())[:1]:
+            self.transcripts.append(step, [self._transcript(name, t) for t in group])
         return {**summarise(lines), **learnt, **seconds}
+
+    def _transcript(self, task: str, trajectory: Trajectory) -> Record:
+        """What one trajectory looked like, observations included."""
+        return {
+            "task": task,
+            "text": self.tokenizer.decode(trajectory.output_ids),
+            "status": trajectory.status.value,
+            "label": trajectory.label,
+            "reason": trajectory.reason,
+            "stop": trajectory.stop.value,
+        }
 
     def _publish(self, done: int) -> StageResult:
         save_model(self.update.policy, self.tokenizer, self.ctx.payload / "model")
-        (self.ctx.payload / LEDGER).write_bytes(self.ledger.path.read_bytes())
+        for log in (self.ledger, self.transcripts):
+            (self.ctx.payload / log.path.name).write_bytes(log.path.read_bytes())
         lines = read_jsonl(self.ledger.path)
         updated = {line["step"] for line in lines if line["outcome"] == "included"}
         return StageResult(

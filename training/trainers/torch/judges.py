@@ -42,6 +42,8 @@ class Judges:
         self._guard = InfraGuard(self._rollout.max_infra_share)
         self._diagnostic = ctx.section(Curriculum).diagnostic_reference
         self.enters_reward = ctx.has_input("frozen")
+        if self.enters_reward:
+            ctx.input("anchor")  # read so that the result names the anchor it was computed with
         model = ctx.section(Model)
 
         def loop(name: str) -> ToolLoop:

@@ -40,6 +40,7 @@ class Players:
         self.engine, self._policy = setup.tool_loop(policy, tokenizer, self._rollout, sandbox)
         self._anchor: ToolLoop | None = None
         if self._reference == "anchor" and self._cached is None:
+            ctx.input("anchor")  # read so that the result names the anchor it was computed with
             frozen = setup.frozen_model(ctx.input("frozen"), ctx.section(Model))
             self._anchor = setup.tool_loop(frozen, tokenizer, self._rollout, sandbox)[1]
 

@@ -15,7 +15,7 @@ from training.rollout.engine import Sampling
 from training.rollout.tool_loop import ToolLoop
 from training.rollout.trajectory import Status, Trajectory
 from training.rollout.transformers_engine import TransformersEngine
-from training.sandbox.client import Sandbox
+from training.sandbox.client import Sandbox, SandboxError
 from training.sandbox.settings import SandboxSettings
 from training.stages.base import StageContext
 from training.trainers.torch.update import UpdateSettings
@@ -67,12 +67,18 @@ def prompt_book(ctx: StageContext, tokenizer: PreTrainedTokenizerFast) -> Prompt
 
 @asynccontextmanager
 async def tool(ctx: StageContext) -> AsyncIterator[Sandbox | None]:
-    """The sandbox of the stage, or None where the Executor has no tool."""
+    """The sandbox of the stage, or None where the Executor has no tool.
+
+    Raises `InfraError` when no isolated sandbox can be had, or when it fails too often.
+    """
     if not ctx.section(Rollout).tool:
         yield None
         return
-    async with Sandbox(ctx.section(SandboxSettings)) as sandbox:
-        yield sandbox
+    try:
+        async with Sandbox(ctx.section(SandboxSettings)) as sandbox:
+            yield sandbox
+    except SandboxError as error:
+        raise InfraError(str(error)) from error
 
 
 def executor_sampling(rollout: Rollout) -> Sampling:
