@@ -18,7 +18,7 @@ PAD, UNKNOWN = "<pad>", "<unk>"
 TAGS = ("<python>", "</python>", "<output>", "</output>")
 _CORPUS = 4000
 _CORPUS_SEED = 20_251
-_CONTEXT = 512
+CONTEXT = 512
 
 
 def train_tokenizer(
@@ -53,7 +53,7 @@ def train_tokenizer(
         eos_token=EOS,
         unk_token=UNKNOWN,
         clean_up_tokenization_spaces=False,
-        model_max_length=_CONTEXT,
+        model_max_length=CONTEXT,
     )
 
 

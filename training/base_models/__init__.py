@@ -1,0 +1,1 @@
+"""Starting weights: packaged, from a folder or a hub, and the gate they must pass."""
