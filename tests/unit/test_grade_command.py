@@ -29,7 +29,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def test_the_generic_grader(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": "a", "response": "42", "answer": "42.0"},
         {"id": 2, "response": "so it is \\boxed{\\frac{1}{2}}", "answer": "0.5"},
         {"id": "c", "response": "work\nFinal Answer: 1,000", "answer": 1000},
