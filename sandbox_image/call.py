@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import socket
@@ -15,13 +16,12 @@ from sandbox_image.child import NO_MEMORY, READY, ChildLimits, run_child
 from sandbox_image.processes import Processes
 from sandbox_image.wipe import wipe
 
-MAX_CODE = 1_000_000
-"""Longest program, in characters."""
 MAX_PROCESSES = 32
 MAX_DESCRIPTORS = 128
 STDERR_KEPT = 4096
 """Bytes of stderr in the reply: the end, where a traceback says what happened."""
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _LOOK_EVERY = 0.02  # seconds between two looks at memory
 _OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
@@ -99,8 +99,6 @@ class Caller:
 
         When it returns or raises, every process and file of the call is gone.
         """
-        if len(code) > MAX_CODE:
-            return Outcome("error", stderr=f"the program is longer than {MAX_CODE} characters")
         home = os.path.join(self._folder, "call")
         os.mkdir(home, 0o700)
         oom_before = _oom_kills()
@@ -149,8 +147,8 @@ class Caller:
             cause = _verdict(exit_code, status, used, limits, _oom_kills() > oom_before)
         return Outcome(
             verdict=cause,
-            stdout=out.data().decode("utf-8", "replace"),
-            stderr=err.data()[-STDERR_KEPT:].decode("utf-8", "replace"),
+            stdout=_text(out.data()),
+            stderr=_text(err.data()[-STDERR_KEPT:]),
             exit_code=exit_code if exit_code >= 0 else None,
             signal=-exit_code if exit_code < 0 else None,
             seconds=seconds,
@@ -219,6 +217,11 @@ def _verdict(
     if exit_code == 1 and status.endswith(NO_MEMORY):
         return "out_of_memory"
     return "error"
+
+
+def _text(data: bytes) -> str:
+    """UTF-8 text; what is not, and control characters but tab and line ends, is replaced."""
+    return _CONTROL.sub("\ufffd", data.decode("utf-8", "replace"))
 
 
 def _oom_kills() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from types import TracebackType
 
@@ -15,6 +16,8 @@ from training.sandbox.worker import Worker, WorkerLost
 
 __all__ = ["Sandbox", "SandboxError"]
 
+MAX_CODE = 1_000_000
+"""Longest program in characters; a longer one is an error of its own and is not sent."""
 RETRIES = 2
 """How often a call that the sandbox itself failed is tried again."""
 CANARY_AFTER_SECONDS = 60.0
@@ -74,7 +77,7 @@ class Sandbox:
             raise SandboxError("; ".join(f"{check.name}: {check.detail}" for check in broken))
         for worker in workers:
             self._free.put_nowait(worker)
-        self._opened = asyncio.get_running_loop().time()
+        self._opened = time.monotonic()
         return self
 
     async def __aexit__(
@@ -89,6 +92,11 @@ class Sandbox:
 
     async def run(self, code: str) -> CallResult:
         """Run one program and return what came of it."""
+        if len(code) > MAX_CODE:
+            reason = f"the program is longer than {MAX_CODE} characters"
+            result = CallResult(Verdict.ERROR, "", None, None, 0.0, False, reason)
+            self._verdicts[result.verdict] += 1
+            return result
         result = _infra("no attempt was made")
         for attempt in range(1 + RETRIES):
             self._retries += attempt > 0
@@ -102,7 +110,7 @@ class Sandbox:
     def metrics(self) -> dict[str, float]:
         """Counts and times since the sandbox was opened; seconds, and calls a second."""
         calls = self._verdicts.total()
-        seconds = asyncio.get_running_loop().time() - self._opened
+        seconds = time.monotonic() - self._opened
         return {
             "sandbox/calls": float(calls),
             "sandbox/calls_per_second": calls / seconds if seconds > 0 else 0.0,
@@ -122,7 +130,7 @@ class Sandbox:
         self._workers.clear()
 
     async def _attempt(self, code: str) -> CallResult:
-        clock = asyncio.get_running_loop().time
+        clock = time.monotonic
         asked = clock()
         worker = await self._take()
         if worker is None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 import tempfile
+import time
 import uuid
 from pathlib import Path
 from typing import IO, Any
@@ -52,7 +53,7 @@ class Worker:
         self.facts: dict[str, Any] = {}
         """What the supervisor said of itself: versions, and if programs have their own user."""
         self.last_seen = 0.0
-        """Loop time of its last sound reply."""
+        """Monotonic time of its last sound reply."""
 
     async def start(self) -> None:
         """Start the process and wait for its greeting; raises SandboxError with its last words."""
@@ -117,7 +118,7 @@ class Worker:
         except OSError as problem:
             raise WorkerLost(str(problem)) from None
         result = _result(reply, self._calls)
-        self.last_seen = asyncio.get_running_loop().time()
+        self.last_seen = time.monotonic()
         return result
 
     async def stop(self) -> None:
@@ -188,7 +189,7 @@ class Worker:
                 f"image {self._settings.image!r} was built from other sources than "
                 "sandbox_image/ now holds (build it again)"
             )
-        self.last_seen = asyncio.get_running_loop().time()
+        self.last_seen = time.monotonic()
 
     async def _read(self) -> dict[str, Any]:
         assert self._reader is not None
