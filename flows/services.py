@@ -86,7 +86,7 @@ class Services:
         with self._users.open("a") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH)  # waits for a guard that is ending its server
             with self._locked():
-                service = self.find("prefect") or self.start_prefect()
+                service = self._answering("prefect") or self.start_prefect()
             try:
                 yield service
             finally:
@@ -187,6 +187,16 @@ class Services:
             state = self._read()
             state["services"].pop(name, None)
             self._write(state)
+
+    def _answering(self, name: str) -> Service | None:
+        """A server that is up for certain: one that is just ending does not count."""
+        service = self.find(name)
+        try:
+            if service is not None:
+                self.wait(service)
+        except ServiceError:
+            return None
+        return service
 
     def _stop_if_unused(self, service: Service) -> None:
         with self._users.open("a") as handle:

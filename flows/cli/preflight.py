@@ -33,7 +33,7 @@ def preflight(
     failed = 0
     for check in checks(config, home()):
         failed += not check.good
-        print(f"{'ok  ' if check.good else 'FAIL'}  {check.name:<18} {check.detail}", flush=True)
+        print(f"{'ok  ' if check.good else 'FAIL'}  {check.name:<20} {check.detail}", flush=True)
     if failed:
         print(f"{failed} of these would stop the run")
         raise typer.Exit(1)

@@ -79,7 +79,7 @@ def run(
 def _server(services: Services) -> Iterator[None]:
     """A Prefect server in the environment: the user's own by PREFECT_API_URL, else ours."""
     os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "anchorloop")
-    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ["ANCHORLOOP_MLFLOW_URL"] = f"http://127.0.0.1:{services.port('mlflow')}"
     if os.environ.get("PREFECT_API_URL"):
         yield

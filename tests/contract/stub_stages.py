@@ -53,8 +53,8 @@ def run(ctx: StageContext) -> StageResult:
     ctx.progress(STEPS, STEPS)
     (ctx.payload / "payload.txt").write_text(f"{me} {spec.seed} of {len(known)}\n")
     metrics = METRICS.get(spec.stage) or {
-        "greedy": 0.25 + 0.125 * spec.iteration,
-        "mean_at_8": 0.125 + 0.125 * spec.iteration,
+        "greedy": 0.375 + 0.125 * spec.iteration,
+        "mean_at_8": 0.25 + 0.125 * spec.iteration,
         "mean_tool_calls": 0.5,
         "top_answer_share": 0.0625,
         "in_grammar_share": 0.875 if spec.iteration else None,
