@@ -78,8 +78,15 @@ class Decoder:
 
     def new_cache(self, rows: int, columns: int) -> Cache:
         """An empty cache for that many rows and positions."""
-        shape = (rows, self.kv_heads, columns, self.head_dim)
-        return Cache.empty(self.layers, shape, self.dtype, self.device)
+        return Cache(
+            layers=self.layers,
+            rows=rows,
+            heads=self.kv_heads,
+            columns=columns,
+            head_dim=self.head_dim,
+            dtype=self.dtype,
+            device=self.device,
+        )
 
     @torch.no_grad()
     def prefill(self, sequences: Sequence[Sequence[int]], columns: int) -> tuple[Tensor, Cache]:
@@ -97,8 +104,8 @@ class Decoder:
             query, key, value = (
                 part.transpose(1, 2) for part in self._project(hidden, layer, cos, sin)
             )
-            cache.keys[index][:, :, :longest] = key
-            cache.values[index][:, :, :longest] = value
+            cache.keys[index][:, :longest] = key.flatten(0, 1)
+            cache.values[index][:, :longest] = value.flatten(0, 1)
             mixed = F.scaled_dot_product_attention(
                 query, key, value, is_causal=True, scale=1.0, enable_gqa=True
             )
@@ -115,22 +122,21 @@ class Decoder:
         `used`, the number of columns attended to.  Putting a row's last token again at its own
         position changes nothing: that is how a row waits.
         """
-        rows = tokens.shape[0]
+        rows, heads = tokens.shape[0], self.heads // self.kv_heads
         self._ensure_positions(used)
-        cos, sin = self._cos[positions, None], self._sin[positions, None]
-        index_rows = torch.arange(rows, device=self.device)
-        cache.bias[index_rows, positions] = 0.0
-        bias = cache.bias[:, None, None, :used]
-        grouped = (rows, self.kv_heads, self.heads // self.kv_heads, self.head_dim)
-        hidden = self._embed[tokens]
-        for index, layer in enumerate(self._layers):
+        cos = self._cos.index_select(0, positions)[:, None]
+        sin = self._sin.index_select(0, positions)[:, None]
+        cells = cache.cells(positions)
+        bias = cache.seen(positions, used)
+        hidden = self._embed.index_select(0, tokens)
+        for layer, keys, values in zip(self._layers, cache.keys, cache.values, strict=True):
             query, key, value = self._project(hidden, layer, cos, sin)
-            keys, values = cache.keys[index], cache.values[index]
-            keys[index_rows, :, positions] = key
-            values[index_rows, :, positions] = value
-            scores = query.view(grouped) @ keys[:, :, :used].transpose(2, 3)
-            weights = scores.add_(bias).softmax(-1, dtype=torch.float32).to(self.dtype)
-            mixed = (weights @ values[:, :, :used]).view(rows, -1)
+            keys.view(-1, self.head_dim).index_copy_(0, cells, key.reshape(-1, self.head_dim))
+            values.view(-1, self.head_dim).index_copy_(0, cells, value.reshape(-1, self.head_dim))
+            grouped = query.reshape(rows * self.kv_heads, heads, self.head_dim)
+            scores = torch.bmm(grouped, keys[:, :used].transpose(1, 2)).add_(bias)
+            weights = scores.softmax(-1, dtype=torch.float32).to(self.dtype)
+            mixed = torch.bmm(weights, values[:, :used]).view(rows, -1)
             hidden = self._finish(hidden, mixed, layer)
         return self._logits(hidden)
 
@@ -149,10 +155,10 @@ class Decoder:
         return query, key, value
 
     def _finish(self, hidden: Tensor, mixed: Tensor, layer: _Layer) -> Tensor:
-        hidden = hidden + _affine(mixed, layer.out, layer.out_bias)
+        hidden = _add_affine(hidden, mixed, layer.out, layer.out_bias)
         normed = F.rms_norm(hidden, hidden.shape[-1:], layer.norm_mlp, self.eps)
         gate, up = _affine(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
-        return hidden + _affine(F.silu(gate) * up, layer.down, layer.down_bias)
+        return _add_affine(hidden, F.silu(gate).mul_(up), layer.down, layer.down_bias)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         normed = F.rms_norm(hidden, hidden.shape[-1:], self._norm, self.eps)
@@ -211,6 +217,12 @@ class Decoder:
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return x @ weight if bias is None else x @ weight + bias
+
+
+def _add_affine(to: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if x.dim() == 2 and bias is None:
+        return torch.addmm(to, x, weight)
+    return to + _affine(x, weight, bias)
 
 
 def _detached(tensor: Tensor | None) -> Tensor | None:

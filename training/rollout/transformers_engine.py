@@ -21,6 +21,7 @@ from training.rollout.wave import Wave
 
 T = TypeVar("T")
 
+_STRIDE = 4  # most steps in a row between looks at the tools and at the batch
 _KEPT_SHARE = 0.75  # a batch with fewer active rows than this is made anew
 
 
@@ -40,7 +41,7 @@ class TransformersEngine:
         tokenizer: PreTrainedTokenizerFast,
         *,
         wave_rows: int = 512,
-        tool_steps: int = 8,
+        tool_steps: int = 16,
         grace_seconds: float = 3.0,
     ) -> None:
         if wave_rows < 1 or tool_steps < 1 or grace_seconds < 0:
@@ -165,8 +166,9 @@ class _Run:
                     return
                 await self._unpark()
             elif self._wave.any_live():
-                paused = await self._in_thread(self._wave.step)
-                self.clock += 1
+                until_due = min(self._due.values(), default=self.clock + _STRIDE) - self.clock
+                steps, paused = await self._in_thread(self._wave.advance, min(until_due, _STRIDE))
+                self.clock += steps
                 await self._start_tools(paused)
             else:
                 self.clock = min(self._due.values())

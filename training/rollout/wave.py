@@ -154,6 +154,14 @@ class Wave:
         for row in admitted:
             self.phase[row] = Phase.LIVE
 
+    def advance(self, steps: int) -> tuple[int, list[int]]:
+        """Step until a row pauses, no row is live, or `steps` are done: steps and paused rows."""
+        for done in range(1, steps + 1):
+            paused = self.step()
+            if paused or not self.any_live():
+                return done, paused
+        return steps, []
+
     def step(self) -> list[int]:
         """One token for each live row; the rows that paused at the stop string.
 
