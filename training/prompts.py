@@ -54,13 +54,14 @@ class PromptBook:
     @cached_property
     def curriculum(self) -> tuple[int, ...]:
         """Ids of the one prompt from which every candidate task is sampled."""
-        return self._encode(self._curriculum)
+        return self.encode(self._curriculum)
 
     def executor(self, problem: str) -> tuple[int, ...]:
         """Ids of the Executor's prompt for a problem text."""
-        return self._encode(self._executor.replace("{problem}", problem))
+        return self.encode(self._executor.replace("{problem}", problem))
 
-    def _encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a prompt text in the book's style."""
         if self._style == "chat":
             message = [{"role": "user", "content": text.rstrip("\n")}]
             text = self._tokenizer.apply_chat_template(

@@ -1,4 +1,4 @@
-"""Responses from the tool loop, on an engine that takes requests one by one or in batches."""
+"""Responses from whatever samples trajectories, in batches or one by one."""
 
 from __future__ import annotations
 
@@ -6,37 +6,51 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from training.benchmarks.responses import Response
 from training.benchmarks.runner import Job
 from training.rollout.engine import Sampling
-from training.rollout.tool_loop import Task, ToolLoop
+from training.rollout.tool_loop import Task
 from training.rollout.trajectory import Status, Stop, Trajectory
 
 CUT = (Stop.LENGTH, Stop.TURNS, Stop.CONTEXT)
 
 
+class Sampler(Protocol):
+    """Samples groups of trajectories, as `ToolLoop.rollout` does."""
+
+    async def rollout(
+        self,
+        tasks: Sequence[Task],
+        group_size: int,
+        sampling: Sampling,
+        seeds: Sequence[int],
+    ) -> list[list[Trajectory]]: ...
+
+
 class LoopGenerator:
-    """A `Generator` over `loop`.
+    """A `Generator` over `sampler`.
 
     `encode` gives a job's prompt ids. Greedy jobs use `sampling` at temperature 0, sampled ones
     with its temperature and top-p. An engine whose rows share one batch gets the jobs that wait in
     batches of at most `batch`; with None each job is a request of its own, and the engine's server
-    mixes them. A prompt that leaves no room in the context is answered by an empty, cut response.
+    mixes them. A prompt of `room` tokens or more leaves none for an answer, and is answered by an
+    empty, cut response.
     """
 
     def __init__(
         self,
-        loop: ToolLoop,
+        sampler: Sampler,
         encode: Callable[[Job], Sequence[int]],
         sampling: Sampling,
-        context: int,
+        room: int,
         batch: int | None,
     ) -> None:
-        self._loop, self._encode, self._batch = loop, encode, batch
+        self._sampler, self._encode, self._batch = sampler, encode, batch
         self._sampled = sampling
         self._greedy = replace(sampling, temperature=0.0, top_p=1.0)
-        self._room = min(sampling.max_context_tokens or context, context)
+        self._room = room
         self._waiting: deque[tuple[Job, Task, asyncio.Future[Trajectory]]] = deque()
         self._drain: asyncio.Task[None] | None = None
 
@@ -89,7 +103,7 @@ class LoopGenerator:
     async def _rollout(self, batch: Sequence[tuple[Job, Task]]) -> list[Trajectory]:
         jobs = [job for job, _ in batch]
         sampling = self._sampled if jobs[0].sampled else self._greedy
-        groups = await self._loop.rollout(
+        groups = await self._sampler.rollout(
             [task for _, task in batch], 1, sampling, [job.seed for job in jobs]
         )
         return [group[0] for group in groups]
