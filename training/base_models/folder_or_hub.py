@@ -10,6 +10,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from httpx import HTTPError
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
 from training.errors import ConfigError, InfraError
 from training.models import ModelError, load_tokenizer
 
@@ -41,42 +49,29 @@ def prepare_folder(source: Path, out: Path, *, remote_code: bool = False) -> dic
     """
     if not source.is_dir():
         raise ConfigError(f"model folder '{source}' does not exist; check model.name")
-    out.mkdir(parents=True, exist_ok=True)
-    for pattern in _patterns(remote_code):
-        for file in sorted(source.glob(pattern)):
-            if file.is_file():
-                shutil.copyfile(file, out / file.name)
-    _check(out, str(source), remote_code)
+    _copy(source, out, str(source), remote_code)
     return {"source": str(source), "revision": "", "licence": read_licence(out)}
 
 
 def prepare_hub(
     name: str, revision: str | None, out: Path, *, remote_code: bool = False
 ) -> dict[str, str]:
-    """Download a hub model to ``out`` and return its source, resolved commit and licence.
+    """Copy a hub model to ``out`` and return its source, resolved commit and licence.
+
+    What the hub's cache on this machine already holds is not downloaded again, and is all that is
+    used when the hub is out of reach.
 
     Raises:
         ConfigError: no such model or revision, no safetensors, or code without a pinned commit.
-        InfraError: the hub cannot be reached.
+        InfraError: the hub cannot be reached and the model is not in its cache.
     """
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        HFValidationError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
     if remote_code and not (revision and _COMMIT.fullmatch(revision)):
         raise ConfigError(
             f"model.remote_code runs code of '{name}': pin model.revision to a commit "
             f"(40 hexadecimal digits), not {revision!r}"
         )
     try:
-        commit = HfApi().model_info(name, revision=revision).sha
-        snapshot_download(
-            name, revision=commit, local_dir=out, allow_patterns=_patterns(remote_code)
-        )
+        snapshot = snapshot_download(name, revision=revision, allow_patterns=_patterns(remote_code))
     except RevisionNotFoundError:
         raise ConfigError(f"model '{name}' has no revision '{revision}'") from None
     except (RepositoryNotFoundError, HFValidationError):
@@ -84,14 +79,14 @@ def prepare_hub(
             f"no model '{name}' on the hub, or it needs an access token; check model.name, or set "
             f"model.source to 'folder' and model.name to its path"
         ) from None
-    except (OSError, OfflineModeIsEnabled) as error:
+    except (OSError, HTTPError) as error:
         raise InfraError(
-            f"the hub could not be reached for model '{name}' ({type(error).__name__}); retry, or "
-            f"set model.source to 'folder' and model.name to a local copy"
+            f"model '{name}' could not be fetched from the hub ({type(error).__name__}) and is not "
+            f"in its cache; retry, or set model.source to 'folder' and model.name to a local copy"
         ) from error
-    shutil.rmtree(out / ".cache", ignore_errors=True)  # what the download leaves beside the files
-    _check(out, name, remote_code)
-    return {"source": name, "revision": commit or "", "licence": read_licence(out)}
+    folder = Path(snapshot)
+    _copy(folder, out, name, remote_code)
+    return {"source": name, "revision": folder.name, "licence": read_licence(out)}
 
 
 def read_licence(folder: Path) -> str:
@@ -106,6 +101,15 @@ def read_licence(folder: Path) -> str:
 
 def _patterns(remote_code: bool) -> list[str]:
     return [*_PATTERNS, _CODE] if remote_code else list(_PATTERNS)
+
+
+def _copy(source: Path, out: Path, name: str, remote_code: bool) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for pattern in _patterns(remote_code):
+        for file in sorted(source.glob(pattern)):
+            if file.is_file():
+                shutil.copyfile(file, out / file.name)
+    _check(out, name, remote_code)
 
 
 def _check(folder: Path, name: str, remote_code: bool) -> None:
