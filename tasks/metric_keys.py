@@ -7,15 +7,24 @@ A tracking page with many keys is slow and unreadable, so the lists are short on
 from collections.abc import Mapping
 from typing import Any
 
-_UPDATE = ("loss", "policy_loss", "kl", "entropy", "grad_norm", "clip_low_share", "clip_high_share")
+_UPDATE = (
+    "loss",
+    "policy_loss",
+    "kl",
+    "entropy",
+    "grad_norm",
+    "clip_low",
+    "clip_high",
+    "engine_gap",
+    "seconds_update",
+)
 
 CHILD: dict[str, tuple[str, ...]] = {
-    "base_model": ("loss", "learning_rate"),
+    "base_model": ("loss",),
     "curriculum": (
         *_UPDATE,
         "format_valid_share",
         "distinct_task_share",
-        "in_grammar_share",
         "reward",
         "uncertainty",
         "tool_reward",
@@ -39,13 +48,13 @@ CHILD: dict[str, tuple[str, ...]] = {
         "mean_tool_calls",
         "top_answer_share",
         "same_majority_share",
+        "structure_non_collinear_share",
         "infra_dropped",
-        "tokens_per_second",
-        "tool_wait_share",
+        "seconds_sampling",
     ),
-    "evaluation": ("greedy", "mean_at_k"),
+    "evaluation": ("greedy", "mean_at_8", "mean_tool_calls", "top_answer_share"),
 }
-"""Keys of metrics.jsonl, by stage; named ``{stage}/{key}`` in MLflow, step = inner step."""
+"""Keys by stage, named ``{stage}/{key}``; step = inner step, for evaluation the iteration."""
 
 SECONDS = ("base_model", "curriculum", "anchor_cache", "executor", "evaluation")
 """Stages whose original seconds are logged, as ``{stage}/seconds``."""

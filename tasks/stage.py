@@ -31,7 +31,8 @@ Show = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a stage. Seconds are wall time: paid now, and what it cost originally."""
+    """What became of a stage. ``seconds`` were paid now, ``cost_seconds`` when it was computed;
+    ``ended`` is Unix time."""
 
     iteration: int
     stage: str
@@ -41,6 +42,7 @@ class Outcome:
     seconds: float
     cost_seconds: float
     metrics: dict[str, float | int | None]
+    ended: float
 
 
 class StageFailed(RuntimeError):
@@ -81,6 +83,7 @@ def run_stage(run: Run, entry: PlanEntry, show: Show | None = None) -> Outcome:
         seconds=time.monotonic() - started,
         cost_seconds=result["seconds"],
         metrics=result["metrics"],
+        ended=time.time(),
     )
     run.record(asdict(outcome))
     if reused:

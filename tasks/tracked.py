@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from tasks.metric_keys import SECONDS, parent_values
+from tasks.metric_keys import SECONDS, parent_values, stage_values
 from tasks.runs import Run
 from tasks.stage import Outcome
 from tasks.tracking import PARENT, child
@@ -25,12 +25,14 @@ def open_child(run: Run, iteration: int, flow_run: str | None) -> None:
 
 
 def report_outcomes(run: Run, iteration: int, outcomes: list[Outcome]) -> None:
-    """The stages' original seconds and artifacts; which were reused from other runs."""
+    """The stages' original seconds, scores, artifacts, and which were found done."""
     part = child(iteration)
     for outcome in outcomes:
         if outcome.stage in SECONDS:
             seconds = {f"{outcome.stage}/seconds": outcome.cost_seconds}
             run.tracker.metrics(part, iteration, seconds)
+        if outcome.stage == "evaluation":
+            run.tracker.metrics(part, iteration, stage_values("evaluation", outcome.metrics))
     tags = {f"artifact.{outcome.stage}": outcome.path for outcome in outcomes}
     reused = run.reused(iteration)
     run.tracker.tags(part, {**tags, "reused": ",".join(reused) or "none"})
