@@ -6,7 +6,7 @@ caller opts in.
 
 import hashlib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -16,6 +16,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+from transformers.utils.logging import disable_progress_bar
+
+disable_progress_bar()  # stages write logs, where a bar is noise
 
 DTypeName = Literal["float32", "bfloat16"]
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -42,7 +45,7 @@ def load_model(
             f"no .safetensors weights in {folder}; convert the model with save_pretrained first"
         )
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=DTYPES[dtype],
             attn_implementation="sdpa",
@@ -53,12 +56,14 @@ def load_model(
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"cannot load the model in {folder}: {_one_line(error)}") from error
+    model, report = loaded
     if report["missing_keys"]:  # transformers would go on with random numbers in their place
         raise ModelError(
             f"the weights in {folder} lack {', '.join(sorted(report['missing_keys'])[:3])}; "
             "the folder is incomplete: fetch or save the model again"
         )
-    return model.eval()
+    checked: PreTrainedModel = model.eval()
+    return checked
 
 
 def load_tokenizer(path: Path | str, *, remote_code: bool = False) -> PreTrainedTokenizerFast:

@@ -394,9 +394,12 @@ def test_diverged_weights_are_a_numeric_failure() -> None:
 def test_bfloat16_stays_close_to_transformers() -> None:
     model = random_model("qwen3", head_dim=16).to(torch.bfloat16)
     decoder = Decoder(model)
-    logits, _ = decoder.prefill([[5, 6, 7, 8]], 16)
+    logits, cache = decoder.prefill([[5, 6, 7, 8]], 16)
     assert logits.dtype == torch.float32
     expected = reference_logits(model, (5, 6, 7, 8))[-1].float()
+    assert (logits[0] - expected).abs().max() < 0.05 * expected.abs().max()
+    logits = decoder.step(torch.tensor([9]), torch.tensor([4]), 5, cache)
+    expected = reference_logits(model, (5, 6, 7, 8, 9))[-1].float()
     assert (logits[0] - expected).abs().max() < 0.05 * expected.abs().max()
 
 

@@ -107,7 +107,9 @@ class TransformersEngine:
             return []
         started = time.monotonic()
         wave = Wave(self._decoder, prompts, sampling, self._eos_ids, self._stop(sampling.stop))
-        run = _Run(wave, turn, self._wave_rows, self._tool_steps, self._grace, self._thread)
+        run = _Run(
+            wave, len(prompts), turn, self._wave_rows, self._tool_steps, self._grace, self._thread
+        )
         try:
             await run.finish()
         finally:
@@ -140,6 +142,7 @@ class _Run:
     def __init__(
         self,
         wave: Wave,
+        rows: int,
         turn: TurnHandler,
         wave_rows: int,
         tool_steps: int,
@@ -148,7 +151,7 @@ class _Run:
     ) -> None:
         self._wave, self._turn, self._thread = wave, turn, thread
         self._wave_rows, self._tool_steps, self._grace = wave_rows, tool_steps, grace
-        self._queue = deque(range(len(wave.phase)))
+        self._queue = deque(range(rows))
         self._tools: dict[int, asyncio.Task[Sequence[int] | None]] = {}
         self._due: dict[int, int] = {}  # row → step, in the order of pausing
         self._asked: dict[int, float] = {}
@@ -161,7 +164,7 @@ class _Run:
         while True:
             await self._settle_due_rows()
             await self._rebatch_if_due()
-            if not len(self._wave.active()):
+            if not self._wave.active():
                 if not self._parked:
                     return
                 await self._unpark()
@@ -236,11 +239,11 @@ class _Run:
         self._parked = []
 
     async def _rebatch_if_due(self) -> None:
-        active = len(self._wave.active())
+        active = self._wave.active()
         room = self._wave_rows - active
         if self._queue and (not active or active <= _KEPT_SHARE * self._wave_rows):
             await self._rebatch([self._queue.popleft() for _ in range(min(room, len(self._queue)))])
-        elif active < _KEPT_SHARE * len(self._wave.slots):
+        elif active < _KEPT_SHARE * self._wave.slots:
             await self._rebatch([])
 
     async def _rebatch(self, admitted: list[int], leaving: Sequence[int] = ()) -> None:

@@ -17,11 +17,10 @@ from training.rollout.draw import Streams, draw
 from training.rollout.engine import Finish, Prompt, Sampled, Sampling
 from training.rollout.kv_cache import Cache
 from training.rollout.stop_string import StopString
+from training.rollout.tape import Tape
 
 _COLUMN_STEP = 16
-_TAPE = 64  # output tokens a row has room for at first
 _PREFILL_TOKENS = 16_384
-_FINISH: tuple[Finish, ...] = ("eos", "stop", "length")
 
 
 class Phase(IntEnum):
@@ -48,56 +47,49 @@ class Wave:
         stop: StopString | None,
     ) -> None:
         self._decoder, self._prompts, self._sampling, self._stop = decoder, prompts, sampling, stop
-        count = len(prompts)
         self._room = min(sampling.max_context_tokens or decoder.context, decoder.context)
         for row, prompt in enumerate(prompts):
             self._check(row, prompt)
         self._ends = np.zeros(decoder.vocabulary, dtype=bool)
-        self._ends[sorted(eos_ids)] = True
+        self._ends[[token for token in eos_ids if token < decoder.vocabulary]] = True
         self._streams = Streams([prompt.seed for prompt in prompts])
+        self._tape = Tape(len(prompts))
+        self._phase = np.full(len(prompts), Phase.QUEUED, dtype=np.int8)
+        self._finish: list[Finish] = ["length"] * len(prompts)
         self._forced: dict[int, deque[int]] = {}
-        self.phase = np.full(count, Phase.QUEUED, dtype=np.int8)
-        self._finish = np.zeros(count, dtype=np.int8)
         self._length = np.array([len(prompt.ids) for prompt in prompts], dtype=np.int64)
-        self._written = np.zeros(count, dtype=np.int64)
-        self._generated = np.zeros(count, dtype=np.int64)
-        self._in_turn = np.zeros(count, dtype=np.int64)
         self._last = np.array([prompt.ids[-1] for prompt in prompts], dtype=np.int64)
-        self._ids = np.zeros((count, _TAPE), dtype=np.int64)
-        self._mask = np.zeros((count, _TAPE), dtype=bool)
-        self._logprobs = np.zeros((count, _TAPE))
-        self.slots: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._slots: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._cache: Cache | None = None
         self._logits = torch.empty(0)
         self.prefill_tokens = 0
 
     @property
     def generated_tokens(self) -> int:
-        return int(self._generated.sum())
+        return int(self._tape.generated.sum())
 
     @property
     def observation_tokens(self) -> int:
-        return int(self._written.sum() - self._generated.sum())
+        return int(self._tape.written.sum()) - self.generated_tokens
 
-    def active(self) -> NDArray[np.int64]:
-        """Rows of the batch that are not done, in batch order."""
-        return self.slots[self.phase[self.slots] != Phase.DONE]
+    @property
+    def slots(self) -> int:
+        """Rows of the batch, finished ones included."""
+        return len(self._slots)
 
-    def is_done(self, row: int) -> bool:
-        return bool(self.phase[row] == Phase.DONE)
+    def active(self) -> int:
+        """Rows of the batch that are not finished."""
+        return int((self._phase[self._slots] != Phase.DONE).sum())
 
     def any_live(self) -> bool:
-        return bool((self.phase[self.slots] == Phase.LIVE).any())
+        return bool((self._phase[self._slots] == Phase.LIVE).any())
+
+    def is_done(self, row: int) -> bool:
+        return bool(self._phase[row] == Phase.DONE)
 
     def row(self, row: int) -> Sampled:
         """A copy of the row's tokens so far."""
-        end = self._written[row]
-        return Sampled(
-            ids=self._ids[row, :end].tolist(),
-            mask=self._mask[row, :end].astype(int).tolist(),
-            logprobs=self._logprobs[row, :end].tolist(),
-            finish=_FINISH[self._finish[row]],
-        )
+        return self._tape.record(row, self._finish[row])
 
     def resume(self, row: int, observation: Sequence[int] | None) -> None:
         """Settle a waiting row as a `TurnHandler` answers.
@@ -107,18 +99,17 @@ class Wave:
         if observation is None:
             self._end(row, "stop")
             return
-        if self._length[row] + len(observation) >= self._room and observation:
+        if observation and self._length[row] + len(observation) >= self._room:
             raise ValueError(
                 f"an observation of {len(observation)} tokens after {self._length[row]} does not "
                 f"fit in a context of {self._room} tokens; end the row instead"
             )
+        self._phase[row] = Phase.LIVE
         if observation:
             self._forced[row] = deque(observation)
-            self._in_turn[row] = 0
-        elif self._exhausted(row):
-            self._end(row, "length")
-            return
-        self.phase[row] = Phase.LIVE
+            self._tape.in_turn[row] = 0
+        else:
+            self._end_full(np.array([row]))
 
     def rebatch(self, admitted: Sequence[int], leaving: Sequence[int] = ()) -> None:
         """Make the batch of the rows that are still active, less `leaving`, plus `admitted`.
@@ -128,19 +119,18 @@ class Wave:
         gone = set(leaving)
         kept = [
             slot
-            for slot, row in enumerate(self.slots.tolist())
-            if self.phase[row] != Phase.DONE and row not in gone
+            for slot, row in enumerate(self._slots.tolist())
+            if self._phase[row] != Phase.DONE and row not in gone
         ]
-        rows = [*self.slots[kept].tolist(), *admitted]
-        self.slots = np.array(rows, dtype=np.int64)
+        rows = [*self._slots[kept].tolist(), *admitted]
+        self._slots = np.array(rows, dtype=np.int64)
         if not rows:
             self._cache = None
             return
-        cache = self._decoder.new_cache(len(rows), _bucket(int(self._length[rows].max())))
+        cache = self._decoder.new_cache(len(rows), _columns(int(self._length[rows].max())))
         logits = []
         if self._cache is not None and kept:
-            used = min(self._cache.columns, cache.columns)
-            cache.put(0, self._cache, kept, used)
+            cache.put(0, self._cache, kept, min(self._cache.columns, cache.columns))
             logits.append(self._logits[kept])
         first = len(kept)
         for sequences, members in self._prefill_chunks(admitted):
@@ -151,8 +141,7 @@ class Wave:
             first += len(members)
         self._cache = cache
         self._logits = torch.cat(logits)
-        for row in admitted:
-            self.phase[row] = Phase.LIVE
+        self._phase[list(admitted)] = Phase.LIVE
 
     def advance(self, steps: int) -> tuple[int, list[int]]:
         """Step until a row pauses, no row is live, or `steps` are done: steps and paused rows."""
@@ -167,87 +156,79 @@ class Wave:
 
         Raises `FloatingPointError` when a live row's logits are not numbers.
         """
-        rows = self.slots
-        live = self.phase[rows] == Phase.LIVE
+        rows = self._slots
+        live = self._phase[rows] == Phase.LIVE
         tokens, logprobs = self._draw(rows)
         sampled = live.copy()
-        for slot in [s for s, row in enumerate(rows.tolist()) if live[s] and row in self._forced]:
-            row = int(rows[slot])
-            tokens[slot], logprobs[slot], sampled[slot] = self._forced[row].popleft(), 0.0, False
-            if not self._forced[row]:
-                del self._forced[row]
+        if self._forced:
+            for slot, row in enumerate(rows.tolist()):
+                if live[slot] and row in self._forced:
+                    tokens[slot], logprobs[slot] = self._forced[row].popleft(), 0.0
+                    sampled[slot] = False
+                    if not self._forced[row]:
+                        del self._forced[row]
         if not np.isfinite(logprobs[sampled]).all():
             raise FloatingPointError(
                 "the model's logits are not finite numbers: its weights have diverged"
             )
-        self._write(rows[live], tokens[live], logprobs[live], sampled[live])
-        positions = self._length[rows] - 1
+        advanced = rows[live]
+        self._tape.write(advanced, tokens[live], logprobs[live], sampled[live])
+        self._last[advanced] = tokens[live]
+        self._length[advanced] += 1
         paused = self._events(rows[sampled], tokens[sampled])
-        if (self.phase[rows] != Phase.DONE).any():
-            self._feed(self._last[rows], positions)
+        if self.active():
+            self._feed()
         return paused
 
     def _draw(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        sampling, device = self._sampling, self._decoder.device
-        uniforms = self._streams.take(rows, self._generated[rows])
+        uniforms = torch.from_numpy(self._streams.take(rows, self._tape.generated[rows]))
         tokens, logprobs = draw(
             self._logits,
-            torch.from_numpy(uniforms).to(device),
-            sampling.temperature,
-            sampling.top_p,
+            uniforms.to(self._decoder.device),
+            self._sampling.temperature,
+            self._sampling.top_p,
         )
         return tokens.cpu().numpy(), logprobs.double().cpu().numpy()
 
-    def _write(
-        self,
-        rows: NDArray[np.int64],
-        tokens: NDArray[np.int64],
-        logprobs: NDArray[np.float64],
-        sampled: NDArray[np.bool_],
-    ) -> None:
-        at = self._written[rows]
-        if at.size and at.max() >= self._ids.shape[1]:
-            self._widen()
-        self._ids[rows, at] = tokens
-        self._mask[rows, at] = sampled
-        self._logprobs[rows, at] = logprobs
-        self._last[rows] = tokens
-        self._written[rows] += 1
-        self._length[rows] += 1
-        self._generated[rows] += sampled
-        self._in_turn[rows] += sampled
-
     def _events(self, rows: NDArray[np.int64], tokens: NDArray[np.int64]) -> list[int]:
         """End rows at end-of-text tokens and limits; return those that completed the stop."""
-        for row in rows[self._ends[tokens]].tolist():
+        ended = self._ends[tokens]
+        for row in rows[ended].tolist():
             self._end(row, "eos")
         paused = []
         if self._stop is not None:
-            may_stop = self._stop.candidates[tokens] & ~self._ends[tokens]
-            for row in rows[may_stop].tolist():
-                end = self._written[row]
-                turn = self._ids[row, end - self._in_turn[row] : end]
-                if self._stop.completed_by_last(turn.tolist()):
-                    self.phase[row] = Phase.WAITING
-                    self._finish[row] = _FINISH.index("stop")
+            for row in rows[self._stop.candidates[tokens] & ~ended].tolist():
+                if self._stop.completed_by_last(self._tape.turn_ids(row)):
+                    self._phase[row] = Phase.WAITING
+                    self._finish[row] = "stop"
                     paused.append(row)
-        full = (self._in_turn[rows] >= self._sampling.max_turn_tokens) | (
-            self._length[rows] >= self._room
-        )
-        for row in rows[full & (self.phase[rows] == Phase.LIVE)].tolist():
-            self._end(row, "length")
+        self._end_full(rows)
         return paused
 
-    def _feed(self, tokens: NDArray[np.int64], positions: NDArray[np.int64]) -> None:
+    def _end_full(self, rows: NDArray[np.int64]) -> None:
+        """End the live ones of `rows` that may not go on."""
+        full = (self._tape.in_turn[rows] >= self._sampling.max_turn_tokens) | (
+            self._length[rows] >= self._room
+        )
+        for row in rows[full & (self._phase[rows] == Phase.LIVE)].tolist():
+            self._end(row, "length")
+
+    def _end(self, row: int, finish: Finish) -> None:
+        self._phase[row] = Phase.DONE
+        self._finish[row] = finish
+
+    def _feed(self) -> None:
+        """Put every row's last token at its position; for a row that waits this changes nothing."""
         assert self._cache is not None
+        rows, device = self._slots, self._decoder.device
+        positions = self._length[rows] - 1
         used = int(positions.max()) + 1
         if used > self._cache.columns:
-            grown = self._decoder.new_cache(len(tokens), _bucket(used))
-            grown.put(0, self._cache, range(len(tokens)), self._cache.columns)
+            grown = self._decoder.new_cache(len(rows), _columns(used))
+            grown.put(0, self._cache, range(len(rows)), self._cache.columns)
             self._cache = grown
-        device = self._decoder.device
         self._logits = self._decoder.step(
-            torch.from_numpy(tokens).to(device),
+            torch.from_numpy(self._last[rows]).to(device),
             torch.from_numpy(positions).to(device),
             used,
             self._cache,
@@ -259,7 +240,7 @@ class Wave:
         place: dict[tuple[int, ...], int] = {}
         longest = 0
         for row in rows:
-            sequence = (*self._prompts[row].ids, *self._ids[row, : self._written[row]].tolist())
+            sequence = (*self._prompts[row].ids, *self._tape.ids(row))
             longest = max(longest, len(sequence))
             if not chunks or longest * (len(place) + 1) > _PREFILL_TOKENS:
                 chunks.append(([], []))
@@ -271,21 +252,6 @@ class Wave:
                 self.prefill_tokens += len(sequence)
             members.append(place[sequence])
         return chunks
-
-    def _exhausted(self, row: int) -> bool:
-        return bool(
-            self._in_turn[row] >= self._sampling.max_turn_tokens or self._length[row] >= self._room
-        )
-
-    def _end(self, row: int, finish: Finish) -> None:
-        self.phase[row] = Phase.DONE
-        self._finish[row] = _FINISH.index(finish)
-
-    def _widen(self) -> None:
-        count, width = self._ids.shape
-        self._ids = np.concatenate([self._ids, np.zeros((count, width), dtype=np.int64)], axis=1)
-        self._mask = np.concatenate([self._mask, np.zeros((count, width), dtype=bool)], axis=1)
-        self._logprobs = np.concatenate([self._logprobs, np.zeros((count, width))], axis=1)
 
     def _check(self, row: int, prompt: Prompt) -> None:
         if not prompt.ids:
@@ -302,7 +268,7 @@ class Wave:
             )
 
 
-def _bucket(columns: int) -> int:
+def _columns(used: int) -> int:
     """Columns to allocate: room for more tokens, but little, since small caches are fast."""
-    step = max(_COLUMN_STEP, columns // 8)
-    return (columns // step + 1) * step
+    step = max(_COLUMN_STEP, used // 8)
+    return (used // step + 1) * step
