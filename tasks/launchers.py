@@ -17,6 +17,10 @@ from typing import Protocol
 from tasks.home import QUIET
 
 _LEASH = Path(__file__).with_name("leash.py")
+THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+"""One thread unless the user's environment says more: small models gain nothing from a second,
+and spinning threads lose several times over when a neighbour is busy."""
+
 STOP_GRACE_S = 20.0
 """Seconds between the request to end (SIGTERM) and the end by force (SIGKILL)."""
 
@@ -81,7 +85,7 @@ class LocalLauncher:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **QUIET, "PYTHONPATH": path},
+                env={**THREADS, **os.environ, **QUIET, "PYTHONPATH": path},
             )
         return LocalRunning(process)
 
