@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 POLL_S = 1.0
-GRACE_S = 15.0
+GRACE_S = 60.0
+"""A server that is just making its database must not be cut off in the middle."""
 
 
 def main() -> int:

@@ -24,9 +24,10 @@ from flows.processes import (
     try_exclusive,
 )
 from tasks.home import QUIET, Home
+from tasks.tracking import make_store
 
 START_S = 120.0
-STOP_S = 20.0
+STOP_S = 60.0
 POOL = "anchorloop"
 
 
@@ -132,6 +133,7 @@ class Services:
 
     def start_mlflow(self) -> Service:
         """Start the MLflow server on this root's own store; returns before it answers."""
+        make_store(self._home.tracking_uri, self._home.tracking_artifacts)
         port = self._pick("mlflow")
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
         command += ["--port", str(port), "--workers", "1"]

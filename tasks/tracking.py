@@ -5,6 +5,7 @@ So no call here waits for a server or raises because of one: tracking that is do
 picture, never the run, and what was not sent is sent by the next start.
 """
 
+import fcntl
 import json
 import logging
 import math
@@ -49,8 +50,8 @@ class Tracker:
     ) -> None:
         """Keep the journal in ``folder`` and send to ``uri``, experiment ``study``.
 
-        ``uid`` tells runs of equal names apart; ``artifacts`` is where a new experiment of a
-        local store keeps its files (None: the server decides).
+        ``uid`` tells runs of equal names apart; ``artifacts`` is given for a local SQLite store,
+        which is made if need be, and says where its files go.
         """
         self._opened: set[str] = set()
         self.journal = Journal(folder / "journal.jsonl")
@@ -117,6 +118,24 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             out[f"{prefix}{key}"] = value
     return out
+
+
+def make_store(uri: str, artifacts: Path) -> None:
+    """Make the SQLite store of ``uri`` unless it is there, whole or not at all.
+
+    MLflow makes its tables one by one, and a process killed meanwhile would leave a file that
+    nothing can open again; so they are made in a file of another name, which is renamed.
+    """
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    path = Path(uri.removeprefix("sqlite:///"))
+    with path.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            fresh = path.with_suffix(".new")
+            fresh.unlink(missing_ok=True)
+            SqlAlchemyStore(f"sqlite:///{fresh}", artifacts.as_uri())
+            fresh.replace(path)
 
 
 class _Rejected(Exception):
@@ -285,6 +304,8 @@ class _Sender(threading.Thread):
         from mlflow.tracking import MlflowClient
 
         if self._client is None:
+            if self._artifacts is not None:
+                make_store(self._uri, self._artifacts)
             self._client = MlflowClient(tracking_uri=self._uri)
         if self._experiment is None:
             found = self._client.get_experiment_by_name(self._study)

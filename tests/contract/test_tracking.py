@@ -120,6 +120,33 @@ def test_a_killed_process_is_continued(tmp_path: Path, uri: str) -> None:
     assert points(uri, run, "x") == [(step, float(step)) for step in range(200)]
 
 
+def test_a_half_made_store_is_made_anew(tmp_path: Path) -> None:
+    """A kill while the tables are made must not spoil tracking for good."""
+    store = tmp_path / "store"
+    store.mkdir()
+    code = f"""
+        import os, signal, threading, time
+        from pathlib import Path
+        from tasks.tracking import make_store
+        def kill():
+            while not Path({str(store / "mlflow.new")!r}).exists():
+                time.sleep(0.001)
+            time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGKILL)
+        threading.Thread(target=kill).start()
+        make_store("sqlite:///{store}/mlflow.db", Path({str(store)!r}))
+    """
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    assert subprocess.run(command, cwd=root, timeout=120).returncode == -9
+    assert not (store / "mlflow.db").exists()
+    fresh = f"sqlite:///{store}/mlflow.db"
+    told = tracker(tmp_path, fresh, "half")
+    told.open(PARENT_PART, "run", {})
+    assert told.close(60)
+    assert set(runs(fresh, "half")) == {"parent"}
+
+
 def test_a_refused_entry_does_not_block_the_rest(tmp_path: Path, uri: str) -> None:
     told = tracker(tmp_path, uri, "refused")
     told.open(PARENT_PART, "run", {})
