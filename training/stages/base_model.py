@@ -39,8 +39,9 @@ def _build_tiny(ctx: StageContext, settings: Model, out: Path) -> StageResult:
     )
 
     def report(done: int, total: int, numbers: dict[str, float]) -> None:
-        ctx.progress(done, total, message=f"warm start, loss {numbers['loss']:.3f}")
-        ctx.log_metrics(done, numbers)
+        ctx.progress(done, total, message="warm start on synthetic documents")
+        if numbers:
+            ctx.log_metrics(done, numbers)
 
     ctx.resume_metrics(0)  # a warm start that was cut short begins again
     metrics = build_tiny(settings.tiny, prompts, ctx.seed, out, report)

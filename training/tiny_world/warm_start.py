@@ -77,6 +77,8 @@ def warm_start(
     )
     model.train()
     smoothed = float("nan")
+    if progress is not None:
+        progress(0, recipe.steps, {})
     for step in range(recipe.steps):
         rate = recipe.learning_rate * _schedule(step, recipe.steps)
         for group in optimiser.param_groups:
@@ -89,7 +91,7 @@ def warm_start(
         torch.nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
         optimiser.step()
         smoothed = loss.item() if step == 0 else 0.95 * smoothed + 0.05 * loss.item()
-        if progress is not None and (step + 1) % _REPORT_EVERY == 0:
+        if progress is not None and ((step + 1) % _REPORT_EVERY == 0 or step + 1 == recipe.steps):
             progress(step + 1, recipe.steps, {"loss": smoothed, "learning_rate": rate})
     model.eval()
     return smoothed
