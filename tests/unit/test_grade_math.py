@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training.algorithms.answers import canonical_label
 from training.benchmarks.grading import Grader, policy
 from training.benchmarks.math_equal import Judge, Policy
 from training.benchmarks.math_key import keys, same_key, value
@@ -197,6 +198,14 @@ def test_the_key_is_an_equivalence_relation(
 @given(numbers)
 def test_every_spelling_has_one_key(number: Fraction) -> None:
     assert len({label for s in spellings(number) for label in keys(s)}) == 1
+
+
+@given(
+    st.from_regex(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", fullmatch=True)
+    | st.integers(0, 10**20).map(lambda n: f"{n:,}")
+)
+def test_the_short_cut_for_plain_numbers_is_the_key(text: str) -> None:
+    assert keys(text) == {canonical_label(text)}
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import select
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
 
-from training.benchmarks.verify_worker import WALL_SECONDS
+from training.benchmarks.verify_worker import CANNOT_READ, WALL_SECONDS
 
 _START_SECONDS = 60.0
 
@@ -80,7 +82,7 @@ class VerifyPool:
                     self._workers.append(worker)
                 reply = worker.ask(gold, answer)
                 if reply is not None:
-                    limit = reply["equal"] is None and "cannot read" not in reply["reason"]
+                    limit = reply["equal"] is None and CANNOT_READ not in reply["reason"]
                     return Verified(reply["equal"], reply["reason"], limit)
                 worker.end()
                 self._workers.remove(worker)
@@ -102,9 +104,11 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,
             start_new_session=True,
         )
-        self._fresh = True
+        self._number = 0
+        self._unread = b""
 
     @property
     def alive(self) -> bool:
@@ -112,22 +116,39 @@ class _Worker:
 
     def ask(self, gold: str, answer: str) -> dict[str, Any] | None:
         """The worker's reply, or None when none came."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        line = json.dumps({"gold": gold, "answer": answer}).encode() + b"\n"
-        patience = WALL_SECONDS + 5.0 + (_START_SECONDS if self._fresh else 0.0)
-        self._fresh = False
+        self._number += 1
+        request = {"number": self._number, "gold": gold, "answer": answer}
+        patience = WALL_SECONDS + 5.0 + (_START_SECONDS if self._number == 1 else 0.0)
+        deadline = time.monotonic() + patience
         try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-            ready, _, _ = select.select([self._process.stdout], [], [], patience)
-            reply = self._process.stdout.readline() if ready else b""
-        except OSError:
+            self._write(json.dumps(request).encode() + b"\n")
+            while True:
+                line = self._read_line(deadline)
+                if line is None:
+                    return None
+                reply: dict[str, Any] = json.loads(line)
+                if reply["number"] == self._number:
+                    return reply
+        except (OSError, ValueError):
             return None
-        if not reply.endswith(b"\n"):
-            return None
-        verdict: dict[str, Any] = json.loads(reply)
-        return verdict
+
+    def _write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        view = memoryview(data)
+        while view:
+            view = view[self._process.stdin.write(view) :]
+
+    def _read_line(self, deadline: float) -> bytes | None:
+        assert self._process.stdout is not None
+        while b"\n" not in self._unread:
+            wait = max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self._process.stdout], [], [], wait)
+            part = os.read(self._process.stdout.fileno(), 65536) if ready else b""
+            if not part:
+                return None
+            self._unread += part
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
 
     def end(self) -> None:
         """Close the pipe, which lets the worker end its child; kill it if it lingers."""

@@ -2,20 +2,24 @@
 
 Run as `python -m training.benchmarks.verify_worker`. It imports math-verify once, then forks a
 child that answers requests; the parent only watches. A child that runs past the limit of CPU or
-wall time is killed and replaced, which costs a fork and no import. math-verify's own SIGALRM
-timeouts are off: they can be bypassed and do not stop a C-level power.
+wall time, or dies, is replaced, which costs a fork and no import, and its request is answered by a
+null verdict. math-verify's own SIGALRM timeouts are off: they can be bypassed and do not stop a
+C-level power.
 
-One JSON line in, `{"gold", "answer"}`; one out, `{"equal": true | false | null, "reason"}`.
+One JSON line in, `{"number", "gold", "answer"}`; one out, `{"number", "equal", "reason"}`, where
+`equal` is true, false or null. A reply may come twice, from child and parent, when a limit is met
+just as the child answers; the number tells which request it belongs to.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import resource
-import select
 import signal
+import struct
 import sys
 import time
 from typing import Any, NoReturn
@@ -24,85 +28,137 @@ CPU_SECONDS = 0.8
 WALL_SECONDS = 10.0
 MEMORY_BYTES = 1 << 30
 REQUESTS_PER_CHILD = 2000  # math-verify's caches grow without bound
+CANNOT_READ = "math-verify cannot read"
+
+_REPLACE = 17  # exit status of a child that has served its share; 0: the input closed
+_STATE = struct.Struct("qdd")  # request in work (0: none), CPU and wall clock at its start
+_LOOK_EVERY = 0.02
 
 
-class Child:
-    """A forked process that answers requests one at a time."""
+def main() -> None:
+    """Serve standard input until it closes."""
+    import logging
 
-    def __init__(self) -> None:
-        to_child, self.send = os.pipe()
-        self.receive, from_child = os.pipe()
-        self.served = 0
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self.send)
-            os.close(self.receive)
-            _serve(to_child, from_child)
-        os.close(to_child)
-        os.close(from_child)
+    import math_verify  # noqa: F401  imported before the fork, so that children start ready
 
-    def ask(self, line: bytes) -> dict[str, Any]:
-        """The child's answer, or a null verdict when it died or ran out of time."""
-        self.served += 1
-        started, cpu_before = time.monotonic(), _cpu_seconds(self.pid)
-        try:
-            _write_all(self.send, line)
-        except BrokenPipeError:
-            return {"equal": None, "reason": "math-verify's process ended before the request"}
-        buffer = b""
-        while not buffer.endswith(b"\n"):
-            ready, _, _ = select.select([self.receive], [], [], 0.05)
-            if ready:
-                part = os.read(self.receive, 65536)
-                if not part:
-                    return {"equal": None, "reason": "math-verify ran out of memory"}
-                buffer += part
-                continue
-            late = time.monotonic() - started > WALL_SECONDS
-            if late or _cpu_seconds(self.pid) - cpu_before > CPU_SECONDS:
-                return {"equal": None, "reason": "math-verify reached no verdict in time"}
-        answer: dict[str, Any] = json.loads(buffer)
-        return answer
-
-    def end(self) -> None:
-        """Kill and reap the child."""
-        os.close(self.send)
-        os.close(self.receive)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+    logging.disable(logging.CRITICAL)
+    judge("$1$", "$1$")
+    shared = mmap.mmap(-1, _STATE.size)
+    while _watch(_fork(shared), shared):
+        pass
 
 
-def _serve(source: int, sink: int) -> NoReturn:
-    """Answer requests until the pipe closes; never returns."""
+def _fork(shared: mmap.mmap) -> int:
+    shared[:] = _STATE.pack(0, 0.0, 0.0)
+    pid = os.fork()
+    if pid == 0:
+        _serve(shared)
+    return pid
+
+
+def _watch(pid: int, shared: mmap.mmap) -> bool:
+    """Watch a child to its end; True when another one must take over."""
+    while True:
+        time.sleep(_LOOK_EVERY)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        number, cpu, wall = _STATE.unpack(shared[:])
+        if ended:
+            if number:
+                _reply(number, None, "math-verify ran out of memory or crashed")
+            return bool(number) or os.waitstatus_to_exitcode(status) == _REPLACE
+        if not number:
+            continue
+        late = time.monotonic() - wall > WALL_SECONDS
+        if late or _cpu_seconds(pid) - cpu > CPU_SECONDS:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            if _STATE.unpack(shared[:])[0] == number:
+                _reply(number, None, "math-verify reached no verdict in time")
+            return True
+
+
+def _serve(shared: mmap.mmap) -> NoReturn:
+    """Answer requests until the input closes or the share is served; never returns."""
     with open("/proc/self/statm", encoding="ascii") as stream:
         used = int(stream.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES,) * 2)
     sys.setrecursionlimit(3000)
-    with os.fdopen(source, "rb") as requests:
-        for line in requests:
-            request = json.loads(line)
-            _write_all(
-                sink, json.dumps(_judge(request["gold"], request["answer"])).encode() + b"\n"
-            )
-    os._exit(0)
+    for _ in range(REQUESTS_PER_CHILD):
+        line = _read_line()
+        if not line:
+            os._exit(0)
+        request = json.loads(line)
+        shared[:] = _STATE.pack(request["number"], time.process_time(), time.monotonic())
+        equal, reason = judge(request["gold"], request["answer"])
+        _reply(request["number"], equal, reason)
+        shared[:] = _STATE.pack(0, 0.0, 0.0)
+    os._exit(_REPLACE)
 
 
-def _judge(gold: str, answer: str) -> dict[str, Any]:
-    from math_verify import parse, verify
+def judge(gold: str, answer: str) -> tuple[bool | None, str]:
+    """math-verify's verdict on two LaTeX formulas between dollar signs, and a clause about it.
+
+    Only LaTeX is parsed: math-verify's plain-text reader would pick a number out of what it
+    cannot parse as a whole.
+    """
+    from math_verify import LatexExtractionConfig, parse, verify
 
     try:
-        parsed_gold = parse(gold, parsing_timeout=None)
-        parsed_answer = parse(answer, parsing_timeout=None)
-        if not parsed_gold or not parsed_answer:
-            side = "the answer" if parsed_gold else "the key"
-            return {"equal": None, "reason": f"math-verify cannot read {side}"}
-        equal = bool(verify(parsed_gold, parsed_answer, timeout_seconds=None))
+        sides = [
+            parse(text, [LatexExtractionConfig()], parsing_timeout=None) for text in (gold, answer)
+        ]
+        for side, name in zip(sides, ("key", "answer"), strict=True):
+            if not side or isinstance(side[0], str):
+                return None, f"{CANNOT_READ} the {name}"
+        if _differ_at_a_point(sides[0][0], sides[1][0]):
+            return False, "they differ where both are evaluated"
+        equal = bool(verify(sides[0], sides[1], timeout_seconds=None))
     except MemoryError:
-        return {"equal": None, "reason": "math-verify ran out of memory"}
+        return None, "math-verify ran out of memory"
     except (Exception, RecursionError) as error:
-        return {"equal": None, "reason": f"math-verify failed with {type(error).__name__}"}
-    return {"equal": equal, "reason": f"math-verify calls them {'equal' if equal else 'different'}"}
+        return None, f"math-verify failed with {type(error).__name__}"
+    return equal, f"math-verify calls them {'equal' if equal else 'different'}"
+
+
+def _differ_at_a_point(gold: Any, answer: Any) -> bool:
+    """True when two plain expressions in the same names clearly differ at some point.
+
+    It spares math-verify the search for a simplification that cannot exist. Never true for
+    anything but plain expressions, nor where a value is not finite.
+    """
+    from sympy import Expr, Rational
+
+    if not (isinstance(gold, Expr) and isinstance(answer, Expr)):
+        return False
+    names = gold.free_symbols
+    if not names or names != answer.free_symbols:
+        return False
+    point = {name: Rational(7919 + 97 * i, 6007) for i, name in enumerate(sorted(names, key=str))}
+    try:
+        one, other = complex(gold.evalf(15, subs=point)), complex(answer.evalf(15, subs=point))
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return False
+    size = max(abs(one), abs(other))
+    return size < 1e100 and abs(one - other) > 1e-6 * size
+
+
+def _read_line() -> bytes:
+    """One line from standard input, unbuffered, so that nothing is lost with a child."""
+    line = b""
+    while not line.endswith(b"\n"):
+        part = os.read(0, 65536)
+        if not part:
+            return b""
+        line += part
+    return line
+
+
+def _reply(number: int, equal: bool | None, reason: str) -> None:
+    line = json.dumps({"number": number, "equal": equal, "reason": reason}) + "\n"
+    view = memoryview(line.encode())
+    while view:
+        view = view[os.write(1, view) :]
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -112,33 +168,6 @@ def _cpu_seconds(pid: int) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def main() -> None:
-    """Serve requests from standard input until it closes."""
-    import logging
-
-    import math_verify  # noqa: F401  imported before the fork, so that children start ready
-
-    logging.disable(logging.CRITICAL)
-    _judge("1", "1")
-    child = Child()
-    try:
-        for line in sys.stdin.buffer:
-            answer = child.ask(line)
-            _write_all(1, json.dumps(answer).encode() + b"\n")
-            hurt = answer["equal"] is None and "cannot read" not in answer["reason"]
-            if hurt or child.served >= REQUESTS_PER_CHILD:
-                child.end()
-                child = Child()
-    finally:
-        child.end()
 
 
 if __name__ == "__main__":
