@@ -152,9 +152,10 @@ def _rollouts(task: JsonObject, where: str, needed: bool) -> Rollouts | None:
 
 
 def _group(value: object, where: str, size: int | None = None) -> list[str | None]:
-    """Return the canonical labels of a group of answers; null and unreadable ones don't vote."""
-    from training.algorithms.answers import read_bare
+    """Return the canonical labels of a group of answers; null and unreadable ones don't vote.
 
+    A single capital letter stands for itself, so that a pattern such as AAAABBBC can be tried.
+    """
     entries = as_list(value, where)
     if len(entries) < 2:
         raise UserError(f"{where}: a group needs at least 2 answers, got {len(entries)}")
@@ -163,7 +164,13 @@ def _group(value: object, where: str, size: int | None = None) -> list[str | Non
             f"{where}: {len(entries)} answers for a current group of {size}; the sizes must agree"
         )
     answers = [as_answer(entry, f"{where}[{i}]") for i, entry in enumerate(entries)]
-    return [None if answer is None else read_bare(answer).label for answer in answers]
+    return [None if answer is None else _label(answer) for answer in answers]
+
+
+def _label(answer: str) -> str | None:
+    from training.algorithms.answers import read_bare
+
+    return answer if len(answer) == 1 and "A" <= answer <= "Z" else read_bare(answer).label
 
 
 def _alpha(value: object) -> float:

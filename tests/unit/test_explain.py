@@ -88,6 +88,14 @@ def test_executor_gives_the_published_vector() -> None:
     assert out["structure"] == "non_collinear"
 
 
+def test_executor_takes_capital_letters_as_placeholders() -> None:
+    letters = executor(list("AAAABBBC"), list("BBBBBBAA"))
+    numbers = executor([1, 1, 1, 1, 2, 2, 2, 3], [2, 2, 2, 2, 2, 2, 1, 1])
+    assert (letters["current_label"], letters["anchor_label"]) == ("A", "B")
+    assert letters["advantage"] == numbers["advantage"]
+    assert executor(["none", "x", "A", "?"], ["A"] * 4)["r_cur"] == [0, 0, 1, 0]
+
+
 def test_executor_defaults_are_the_papers() -> None:
     groups = (["1"] * 5 + ["2"] * 3, ["2"] * 8)
     assert executor(*groups) == executor(*groups, alpha=0.6, std="sample")
