@@ -215,6 +215,47 @@ class Checkpoints(Section):
     )
 
 
+class Trainer(Section):
+    """Which machinery trains and samples, and where it runs."""
+
+    backend: Literal["torch", "verl"] = Field(
+        "torch",
+        description="torch: embedded, one process and device. verl: FSDP2, vLLM and Ray on GPUs.",
+    )
+    verl: dict[str, Any] = Field(
+        {}, description="Further settings of verl, by their dotted names; they win over ours."
+    )
+    python: str = Field(
+        ".venv-verl/bin/python",
+        description="Interpreter of verl's environment, for stages that run on this machine; "
+        "relative paths start at the project.",
+        json_schema_extra=RECORDED_ONLY,
+    )
+    nodes: int = Field(1, ge=1, description="Machines.", json_schema_extra=RECORDED_ONLY)
+    gpus_per_node: int = Field(
+        8, ge=1, description="GPUs of each machine.", json_schema_extra=RECORDED_ONLY
+    )
+    scoring_gpus: int | None = Field(
+        None,
+        ge=1,
+        description="GPUs, of all machines together, on which frozen Executors play while the "
+        "Curriculum trains on the rest; empty means half of them.",
+        json_schema_extra=RECORDED_ONLY,
+    )
+    gpus_per_copy: int = Field(
+        1,
+        ge=1,
+        description="GPUs that hold one sampling copy of the weights (tensor parallel).",
+        json_schema_extra=RECORDED_ONLY,
+    )
+    deadline_seconds: float = Field(
+        7200.0,
+        gt=0,
+        description="Longest that one rollout, update or start of an engine may take.",
+        json_schema_extra=RECORDED_ONLY,
+    )
+
+
 class ExperimentConfig(Section):
     """One experiment: a method on a backbone with a seed."""
 
@@ -224,7 +265,7 @@ class ExperimentConfig(Section):
     )
     seed: int = Field(0, ge=0, lt=2**31, description="Seed from which all randomness derives.")
     iterations: int = Field(3, ge=0, le=100, description="T, outer iterations.")
-    trainer: Literal["torch"] = Field("torch", description="Embedded trainer, one process.")
+    trainer: Trainer = Trainer()
     model: Model = Model()
     prompts: Prompts = Prompts()
     rollout: Rollout = Rollout()
@@ -261,6 +302,11 @@ class ExperimentConfig(Section):
                 f"rollout.max_context_tokens {self.rollout.max_context_tokens}"
             )
         return self
+
+
+def backend_module(name: str) -> str:
+    """Module of a backend, imported by name since its libraries may be absent elsewhere."""
+    return f"training.trainers.{name}.backend"
 
 
 def identity_dump(section: BaseModel) -> dict[str, Any]:

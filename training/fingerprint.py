@@ -13,10 +13,10 @@ PACKAGE = Path(__file__).parent
 
 
 @cache
-def code_fingerprint(module: str) -> str:
-    """Fingerprint (sha256 hex) of the import closure of a ``training.…`` module."""
+def code_fingerprint(*modules: str) -> str:
+    """Fingerprint (sha256 hex) of the import closures of ``training.…`` modules, joined."""
     digest = hashlib.sha256()
-    for name in sorted(import_closure(module)):
+    for name in sorted(set().union(*map(import_closure, modules))):
         digest.update(f"{name}\n{_normalised(_path(name))}\n".encode())
     return digest.hexdigest()
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.config import ExperimentConfig, Rollout, identity_dump
+from training.benchmarks.asking import TEMPLATE_NAMES
+from training.config import ExperimentConfig, Rollout, backend_module, identity_dump
 from training.errors import ConfigError
 from training.fingerprint import code_fingerprint
 from training.prompts import template_path
-from training.questions import benchmark_names
+from training.questions import TINY, benchmark_names
 from training.spec import StageSpec, file_digest, library_versions
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -24,9 +25,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "advantage",
         "optimiser",
         "checkpoints",
+        "trainer",
     ),
     "task_pool": (),
-    "anchor_cache": ("model", "prompts", "rollout", "sandbox", "anchor"),
+    "anchor_cache": ("model", "prompts", "rollout", "sandbox", "anchor", "trainer"),
     "executor": (
         "model",
         "prompts",
@@ -37,8 +39,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "advantage",
         "optimiser",
         "checkpoints",
+        "trainer",
     ),
-    "evaluation": ("model", "prompts", "rollout", "sandbox", "evaluation"),
+    "evaluation": ("model", "prompts", "rollout", "sandbox", "evaluation", "trainer"),
 }
 """Sections of the configuration that each stage may read; they alone enter its identity."""
 
@@ -136,13 +139,18 @@ class _Planner:
             config=config,
             inputs=inputs,
             files={name: file_digest(path) for name, path in paths.items()},
-            code=code_fingerprint(f"training.stages.{stage}"),
+            code=code_fingerprint(*self._modules(stage)),
             libraries=library_versions(),
             paths={name: str(path) for name, path in paths.items()},
             runtime={name: values for name, values in runtime.items() if values},
         )
         self.entries.append(PlanEntry(spec, spec.identity))
         return spec.identity
+
+    def _modules(self, stage: str) -> list[str]:
+        """The code that a stage runs: its own, and that of the backend it opens."""
+        backend = [backend_module(self.config.trainer.backend)]
+        return [f"training.stages.{stage}", *(backend if "trainer" in SECTIONS[stage] else [])]
 
     def _seed(self, stage: str) -> int:
         """Weights that are fetched, not trained, are the same for every seed."""
@@ -162,6 +170,8 @@ class _Planner:
             files["template.executor"] = template_path(name)
         if stage == "evaluation":
             files |= self._benchmark_files()
+            if any(name != TINY for name in self.config.evaluation.benchmarks):
+                files |= {f"template.{name}": template_path(name) for name in TEMPLATE_NAMES}
         return files
 
     def _benchmark_files(self) -> dict[str, Path]:

@@ -25,7 +25,7 @@ from training.tiny_world.tokenizer import train_tokenizer
 from training.tiny_world.warm_start import Prompts, Recipe, warm_start
 
 SECTIONS = tuple(name for name in ExperimentConfig.model_fields if name not in
-                 ("profile", "method", "seed", "iterations", "trainer"))
+                 ("profile", "method", "seed", "iterations"))
 SMALL: dict[str, Any] = {
     "model": {"source": "tiny", "name": "tiny", "dtype": "float32"},
     "rollout": {

@@ -33,6 +33,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def digest_after(package: Path, name: str, old: str, new: str) -> str:
     path = package / f"{name}.py"
     path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    fingerprint.code_fingerprint.cache_clear()
     fingerprint._tree.cache_clear()
     fingerprint._normalised.cache_clear()
     return code_fingerprint("training.a")

@@ -10,16 +10,9 @@ from training.rollout.tool_loop import Task
 from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl, write_jsonl
 from training.stages.task_pool import task_id
+from training.trainers.backends import open_backend
 from training.trainers.torch.curriculum_records import group_line
-from training.trainers.torch.setup import (
-    InfraGuard,
-    executor_sampling,
-    frozen_model,
-    prompt_book,
-    set_deterministic,
-    tool,
-    tool_loop,
-)
+from training.trainers.torch.setup import InfraGuard, executor_sampling, prompt_book
 
 Line = dict[str, Any]
 
@@ -65,7 +58,6 @@ def _kept_groups(ctx: StageContext) -> dict[str, Line]:
 
 
 async def _new_groups(ctx: StageContext, tasks: list[Line]) -> dict[str, Line]:
-    set_deterministic()
     rollout = ctx.section(Rollout)
     ctx.input("anchor")
     folder = ctx.input("frozen")
@@ -74,14 +66,13 @@ async def _new_groups(ctx: StageContext, tasks: list[Line]) -> dict[str, Line]:
     book = prompt_book(ctx, tokenizer)
     guard = InfraGuard(rollout.max_infra_share)
     groups: dict[str, Line] = {}
-    async with tool(ctx) as sandbox:
-        model = frozen_model(folder, weights)
-        _, loop = tool_loop(model, tokenizer, rollout, sandbox)
+    async with open_backend(ctx) as backend:
+        sampler = await backend.frozen(folder)
         batches = sorted({task["batch"] for task in tasks})
         for done, batch in enumerate(batches):
             ctx.progress(done, len(batches), "batches")
             part = [task for task in tasks if task["batch"] == batch]
-            sampled = await loop.rollout(
+            sampled = await sampler.rollout(
                 [Task(task["id"], book.executor(task["problem"])) for task in part],
                 rollout.group_size,
                 executor_sampling(rollout),

@@ -1,6 +1,7 @@
 """Evaluation of one Executor: greedy pass@1 and sampled mean@k (docs/method.md section 7)."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 from training.algorithms.answers import canonical_label
 from training.benchmarks.schema import Question
 from training.config import Evaluation, Model, Rollout
+from training.errors import ConfigError
 from training.models import load_tokenizer
 from training.questions import TINY, load_questions
 from training.rollout.engine import Sampling
@@ -17,16 +19,10 @@ from training.rollout.tool_loop import Task
 from training.rollout.trajectory import Status, Trajectory
 from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl, write_jsonl
+from training.stages.benchmark_scores import score_benchmarks
 from training.tiny_world.grammar import kind
-from training.trainers.torch.setup import (
-    InfraGuard,
-    executor_sampling,
-    frozen_model,
-    prompt_book,
-    set_deterministic,
-    tool,
-    tool_loop,
-)
+from training.trainers.backends import open_backend
+from training.trainers.torch.setup import InfraGuard, executor_sampling, prompt_book
 
 Groups = list[list[Trajectory] | None]
 Numbers = dict[str, float | int | None]
@@ -38,7 +34,6 @@ def run(ctx: StageContext) -> StageResult:
 
     Numbers of the first benchmark stand under plain names, those of others under ``name.number``.
     """
-    set_deterministic()
     return StageResult(metrics=asyncio.run(_run(ctx)) | _pool_numbers(ctx))
 
 
@@ -48,28 +43,31 @@ async def _run(ctx: StageContext) -> Numbers:
     weights = ctx.section(Model)
     tokenizer = load_tokenizer(folder / "model", remote_code=weights.remote_code)
     book = prompt_book(ctx, tokenizer)
-    model = frozen_model(folder, weights)
     guard = InfraGuard(rollout.max_infra_share)
     numbers: Numbers = {}
     lines: list[Line] = []
-    async with tool(ctx) as sandbox:
-        engine, loop = tool_loop(model, tokenizer, rollout, sandbox)
+    async with open_backend(ctx) as backend:
+        sampler = await backend.frozen(folder)
         for place, name in enumerate(settings.benchmarks):
+            if name != TINY:
+                continue
             questions = load_questions(name, ctx, settings.limit)
             tasks = [Task(q.id, book.executor(q.question)) for q in questions]
             for mode, size, sampling in _modes(settings, executor_sampling(rollout)):
                 ctx.progress(place, len(settings.benchmarks), "benchmarks", f"{name}, {mode}")
                 seeds = [derive_seed(ctx.seed, "evaluation", mode, name, t.id) for t in tasks]
-                groups = guard.complete(await loop.rollout(tasks, size, sampling, seeds))
+                groups = guard.complete(await sampler.rollout(tasks, size, sampling, seeds))
                 prefix = "" if place == 0 else f"{name}."
                 scored = _score(mode, questions, groups)
                 numbers |= {prefix + key: value for key, value in scored.items()}
                 lines += _lines(name, mode, questions, groups)
+        real = [name for name in settings.benchmarks if name != TINY]
+        if real:
+            plain = settings.benchmarks[0]
+            numbers |= await score_benchmarks(ctx, real, plain, sampler, book.encode)
+        numbers |= backend.metrics()
     ctx.progress(len(settings.benchmarks), len(settings.benchmarks), "benchmarks")
     write_jsonl(ctx.payload / "responses.jsonl", lines)
-    numbers["engine_tokens_per_second"] = engine.metrics().get("tokens_per_second")
-    if sandbox is not None:
-        numbers |= sandbox.metrics()
     return numbers
 
 
@@ -132,11 +130,10 @@ def _pool_numbers(ctx: StageContext) -> Numbers:
         return {}
     settings = ctx.section(Evaluation)
     problems = [t["problem"] for t in read_jsonl(ctx.input("task_pool") / "tasks.jsonl")]
-    held_out = {
-        question.question
-        for name in settings.benchmarks
-        for question in load_questions(name, ctx, settings.limit)
-    }
+    held_out = set()
+    for name in settings.benchmarks:
+        with contextlib.suppress(ConfigError):  # one that is missing is reported by the scores
+            held_out |= {q.question for q in load_questions(name, ctx, settings.limit)}
     numbers: Numbers = {"held_out_overlap": sum(problem in held_out for problem in problems)}
     if TINY in settings.benchmarks and problems:
         numbers["in_grammar_share"] = fmean(kind(problem) is not None for problem in problems)

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, Protocol
 
-from training.config import Trainer
+from training.config import Trainer, backend_module
 from training.rollout.engine import Sampling
 from training.rollout.tool_loop import Task
 from training.rollout.trajectory import Trajectory
@@ -78,8 +78,3 @@ def open_backend(ctx: StageContext) -> AbstractAsyncContextManager[Backend]:
     module = importlib.import_module(backend_module(name))
     opened: AbstractAsyncContextManager[Backend] = module.open_backend(ctx)
     return opened
-
-
-def backend_module(name: str) -> str:
-    """The module of a backend: imported by name, since its libraries may be absent elsewhere."""
-    return f"training.trainers.{name}.backend"

@@ -1,5 +1,6 @@
 """From trajectories to padded token tensors (docs/method.md section 5)."""
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -76,6 +77,17 @@ def collate(samples: Sequence[Sample], device: torch.device) -> Batch:
         advantage=torch.tensor([s.advantage for s in samples], dtype=torch.float32, device=device),
         clip_high=torch.tensor([s.clip_high for s in samples], dtype=torch.float32, device=device),
     )
+
+
+def deal(groups: Sequence[Sequence[Sample]], steps: int, seed: int) -> list[list[Sample]]:
+    """Samples of each optimiser step: whole groups, dealt by a seeded shuffle.
+
+    There are `steps` of them, fewer where there are fewer groups, so that none is empty.
+    """
+    order = list(range(len(groups)))
+    random.Random(seed).shuffle(order)
+    count = min(steps, len(groups))
+    return [[s for i in sorted(order[k::count]) for s in groups[i]] for k in range(count)]
 
 
 def micro_batches(samples: Sequence[Sample], rows: int) -> Iterator[list[Sample]]:

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 
 from training.algorithms.candidate import Candidate, read_candidate
 from training.algorithms.curriculum_reward import CandidateScore, score_batch
-from training.config import Advantage, Checkpoints, Curriculum, Model, Optimiser, Rollout
+from training.config import Advantage, Checkpoints, Curriculum, Model, Rollout
 from training.errors import InfraError
-from training.models import load_tokenizer, save_model
+from training.models import load_tokenizer
 from training.rollout.engine import Sampling
 from training.rollout.tool_loop import Task
 from training.rollout.trajectory import Trajectory
 from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl
+from training.trainers.backends import Policy, open_backend
 from training.trainers.torch import setup
 from training.trainers.torch.batch import Sample
-from training.trainers.torch.checkpoint import Checkpoints as CheckpointFolder
 from training.trainers.torch.curriculum_records import (
     candidate_line,
     group_line,
@@ -28,7 +28,6 @@ from training.trainers.torch.curriculum_records import (
 )
 from training.trainers.torch.judges import Judgement, Judges
 from training.trainers.torch.step_log import StepLog
-from training.trainers.torch.update import PolicyUpdate
 
 CANDIDATES, ANCHOR_GROUPS = "candidates.jsonl", "anchor_groups.jsonl"
 
@@ -44,29 +43,14 @@ def run_curriculum(ctx: StageContext) -> StageResult:
 
 class _CurriculumStage:
     def __init__(self, ctx: StageContext) -> None:
-        setup.set_deterministic()
         self.ctx = ctx
         self.settings = ctx.section(Curriculum)
         self.rollout = ctx.section(Rollout)
         self.advantage = ctx.section(Advantage)
-        self.model = ctx.section(Model)
-        optimiser = ctx.section(Optimiser)
-        source = ctx.input("curriculum")
-        self.tokenizer = load_tokenizer(source / "model", remote_code=self.model.remote_code)
-        self.prompt = setup.prompt_book(ctx, self.tokenizer).curriculum
-        self.update = PolicyUpdate(
-            setup.trained_model(source, self.model),
-            setup.frozen_model(ctx.input("base"), self.model),
-            setup.update_settings(
-                optimiser,
-                self.model,
-                learning_rate=optimiser.curriculum_learning_rate or optimiser.learning_rate,
-                clip_low=self.settings.clip,
-            ),
+        tokenizer = load_tokenizer(
+            ctx.input("curriculum") / "model", remote_code=ctx.section(Model).remote_code
         )
-        self.engine, self.writer = setup.tool_loop(
-            self.update.policy, self.tokenizer, self.rollout, None
-        )
+        self.prompts = setup.prompt_book(ctx, tokenizer)
         self.sampling = Sampling(
             temperature=self.rollout.temperature,
             top_p=self.rollout.top_p,
@@ -76,31 +60,31 @@ class _CurriculumStage:
         )
         self.candidates = StepLog(ctx.work / CANDIDATES)
         self.anchor_groups = StepLog(ctx.work / ANCHOR_GROUPS)
-        self.checkpoints = CheckpointFolder(ctx.work / "checkpoints")
 
     async def run(self) -> StageResult:
         steps, every = self.settings.steps, self.ctx.section(Checkpoints).every
-        first = self.checkpoints.restore(self.update.policy, self.update.optimiser)
-        for log in (self.candidates, self.anchor_groups):
-            log.cut(first)
-        self.ctx.resume_metrics(first)
-        self.engine.update(self.update.policy)
-        async with setup.tool(self.ctx) as sandbox:
-            judges = Judges(self.ctx, self.tokenizer, sandbox)
+        async with open_backend(self.ctx) as backend:
+            policy = await backend.policy("curriculum")
+            first = await policy.restore()
+            for log in (self.candidates, self.anchor_groups):
+                log.cut(first)
+            self.ctx.resume_metrics(first)
+            judges = await Judges.gather(self.ctx, backend, self.prompts)
             for step in range(first, steps):
                 self.ctx.progress(step, steps)
-                self.ctx.log_metrics(step, await self._step(step, judges))
+                self.ctx.log_metrics(step, await self._step(step, policy, judges))
                 if (step + 1) % every == 0:
                     self.candidates.sync()
                     self.anchor_groups.sync()
-                    self.checkpoints.save(step + 1, self.update.policy, self.update.optimiser)
+                    await policy.save(step + 1)
+            await policy.publish(self.ctx.payload / "model")
         self.ctx.progress(steps, steps)
         return self._publish()
 
-    async def _step(self, step: int, judges: Judges) -> dict[str, float | None]:
+    async def _step(self, step: int, policy: Policy, judges: Judges) -> dict[str, float | None]:
         """Write, judge, score and learn from one batch; returns the metrics of the step."""
         clock = time.monotonic()
-        written = await self._write(step)
+        written = await self._write(step, policy)
         seconds = {"seconds_writing": time.monotonic() - clock}
         read = [read_candidate(trajectory.text) for trajectory in written]
         problems = {i: c.problem for i, c in enumerate(read) if c.r_fmt and c.problem}
@@ -112,11 +96,10 @@ class _CurriculumStage:
         if not kept:
             raise InfraError(f"no candidate of step {step} has complete groups; look at the log")
         scores = dict(zip(kept, self._score(kept, read, judged, judges), strict=True))
-        learnt = self.update.step(
+        learnt = await policy.step(
             [[Sample(written[i], scores[i].advantage, self.settings.clip)] for i in kept],
             derive_seed(*self._parts(step), "mini_batches"),
         )
-        self.engine.update(self.update.policy)
         seconds["seconds_update"] = time.monotonic() - clock
 
         lines = [
@@ -131,12 +114,12 @@ class _CurriculumStage:
             )
         return {**summarise(lines), **learnt, **seconds}
 
-    async def _write(self, step: int) -> list[Trajectory]:
+    async def _write(self, step: int, policy: Policy) -> list[Trajectory]:
         """B candidates from the policy, each from its own seed."""
         count = self.settings.batch_size
-        tasks = [Task(f"b{step}-{i}", self.prompt) for i in range(count)]
+        tasks = [Task(f"b{step}-{i}", self.prompts.curriculum) for i in range(count)]
         seeds = [derive_seed(*self._parts(step), "write", i) for i in range(count)]
-        groups = await self.writer.rollout(tasks, 1, self.sampling, seeds)
+        groups = await policy.rollout(tasks, 1, self.sampling, seeds)
         return [trajectory for group in groups for trajectory in group]
 
     def _score(
@@ -163,7 +146,6 @@ class _CurriculumStage:
         return (self.ctx.seed, "curriculum", self.ctx.iteration, step)
 
     def _publish(self) -> StageResult:
-        save_model(self.update.policy, self.tokenizer, self.ctx.payload / "model")
         for log in (self.candidates, self.anchor_groups):
             (self.ctx.payload / log.path.name).write_bytes(log.path.read_bytes())
         lines = read_jsonl(self.candidates.path)

@@ -9,19 +9,17 @@ import json
 import time
 from typing import Any
 
-from training.config import Adpo, Advantage, Checkpoints, Executor, Model, Optimiser
+from training.config import Adpo, Advantage, Checkpoints, Executor, Model
 from training.errors import ConfigError
-from training.models import load_tokenizer, save_model
+from training.models import load_tokenizer
 from training.rollout.trajectory import Trajectory
 from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl
-from training.trainers.torch import setup
+from training.trainers.backends import Policy, open_backend
 from training.trainers.torch.batch import Sample
-from training.trainers.torch.checkpoint import Checkpoints as CheckpointFolder
 from training.trainers.torch.executor_groups import assess, summarise
 from training.trainers.torch.players import Players
 from training.trainers.torch.step_log import StepLog
-from training.trainers.torch.update import PolicyUpdate
 
 LEDGER, TRANSCRIPTS = "ledger.jsonl", "transcripts.jsonl"
 
@@ -54,52 +52,41 @@ def batch_of(step: int, batches: int, steps: int) -> int:
 
 class _ExecutorStage:
     def __init__(self, ctx: StageContext) -> None:
-        setup.set_deterministic()
         self.ctx = ctx
         self.settings = ctx.section(Executor)
         self.adpo = ctx.section(Adpo)
         self.advantage = ctx.section(Advantage)
-        self.model = ctx.section(Model)
-        optimiser = ctx.section(Optimiser)
-        source = ctx.input("executor")
-        self.tokenizer = load_tokenizer(source / "model", remote_code=self.model.remote_code)
-        self.update = PolicyUpdate(
-            setup.trained_model(source, self.model),
-            setup.frozen_model(ctx.input("base"), self.model),
-            setup.update_settings(
-                optimiser,
-                self.model,
-                learning_rate=optimiser.learning_rate,
-                clip_low=self.adpo.clip_low,
-            ),
+        self.tokenizer = load_tokenizer(
+            ctx.input("executor") / "model", remote_code=ctx.section(Model).remote_code
         )
         pool = ctx.input("task_pool")
         self.batches: int = json.loads((pool / "pool.json").read_text("utf-8"))["batches"]
         self.tasks = read_jsonl(pool / "tasks.jsonl")
         self.ledger = StepLog(ctx.work / LEDGER)
         self.transcripts = StepLog(ctx.work / TRANSCRIPTS)
-        self.checkpoints = CheckpointFolder(ctx.work / "checkpoints")
 
     async def run(self) -> StageResult:
         steps, every = self.settings.steps, self.ctx.section(Checkpoints).every
-        done = self.checkpoints.restore(self.update.policy, self.update.optimiser)
-        for log in (self.ledger, self.transcripts):
-            log.cut(done)
-        self.ctx.resume_metrics(done)
-        async with setup.tool(self.ctx) as sandbox:
-            players = Players(self.ctx, self.update.policy, self.tokenizer, sandbox)
+        async with open_backend(self.ctx) as backend:
+            policy = await backend.policy("executor")
+            done = await policy.restore()
+            for log in (self.ledger, self.transcripts):
+                log.cut(done)
+            self.ctx.resume_metrics(done)
+            players = await Players.gather(self.ctx, backend, policy, self.tokenizer)
             while done < steps:
                 self.ctx.progress(done, steps)
-                self.ctx.log_metrics(done, await self._step(done, players))
+                self.ctx.log_metrics(done, await self._step(done, policy, players))
                 done += 1
                 if done % every == 0:
                     self.ledger.sync()
                     self.transcripts.sync()
-                    self.checkpoints.save(done, self.update.policy, self.update.optimiser)
+                    await policy.save(done)
+            await policy.publish(self.ctx.payload / "model")
         self.ctx.progress(steps, steps)
         return self._publish(done)
 
-    async def _step(self, step: int, players: Players) -> dict[str, float | None]:
+    async def _step(self, step: int, policy: Policy, players: Players) -> dict[str, float | None]:
         """Sample, vote and learn from one batch; returns the metrics of the step.
 
         A batch with no included task makes no update, and its metrics have no loss.
@@ -133,8 +120,7 @@ class _ExecutorStage:
         learnt: dict[str, float] = {}
         if included:
             parts = (self.ctx.seed, "executor", self.ctx.iteration, step, "mini_batches")
-            learnt = self.update.step(included, derive_seed(*parts))
-            players.engine.update(self.update.policy)
+            learnt = await policy.step(included, derive_seed(*parts))
         seconds["seconds_update"] = time.monotonic() - clock
         self.ledger.append(step, lines)
         for name, group in list(groups.items())[:1]:
@@ -153,7 +139,6 @@ class _ExecutorStage:
         }
 
     def _publish(self, done: int) -> StageResult:
-        save_model(self.update.policy, self.tokenizer, self.ctx.payload / "model")
         for log in (self.ledger, self.transcripts):
             (self.ctx.payload / log.path.name).write_bytes(log.path.read_bytes())
         lines = read_jsonl(self.ledger.path)

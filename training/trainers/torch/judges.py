@@ -3,14 +3,14 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
-from transformers import PreTrainedTokenizerFast
-
-from training.config import Curriculum, Model, Rollout
-from training.rollout.tool_loop import Task, ToolLoop
-from training.sandbox.client import Sandbox
+from training.config import Curriculum, Rollout
+from training.prompts import PromptBook
+from training.rollout.tool_loop import Task
 from training.seeds import derive_seed
 from training.stages.base import StageContext
+from training.trainers.backends import Backend, Sampler
 from training.trainers.torch import setup
 from training.trainers.torch.setup import Group, InfraGuard
 
@@ -29,31 +29,32 @@ class Judges:
     Where the reward has a reference term (`enters_reward`), the reference is the anchor, and both
     groups are sampled independently even where its weights are the Executor's; they then share one
     pass. Where it has none, the reference may be a second group of the same Executor, for the gap
-    statistic alone: it has a pass of its own, so that its time can be told apart.
+    statistic alone: it has a pass of its own, so that its time can be told apart. Made by
+    `gather`.
     """
 
     def __init__(
-        self, ctx: StageContext, tokenizer: PreTrainedTokenizerFast, sandbox: Sandbox | None
+        self, ctx: StageContext, prompts: PromptBook, current: Sampler, anchor: Sampler
     ) -> None:
         self._ctx = ctx
         self._rollout = ctx.section(Rollout)
-        self._prompts = setup.prompt_book(ctx, tokenizer)
+        self._prompts = prompts
         self._sampling = setup.executor_sampling(self._rollout)
         self._guard = InfraGuard(self._rollout.max_infra_share)
         self._diagnostic = ctx.section(Curriculum).diagnostic_reference
         self.enters_reward = ctx.has_input("frozen")
-        if self.enters_reward:
+        self._current, self._anchor = current, anchor
+
+    @classmethod
+    async def gather(cls, ctx: StageContext, backend: Backend, prompts: PromptBook) -> Self:
+        """The judges of a stage; the anchor is one of its own where its weights differ."""
+        current = anchor = await backend.frozen(ctx.input("executor"))
+        inputs = ctx.spec.inputs
+        if ctx.has_input("frozen"):
             ctx.input("anchor")  # read so that the result names the anchor it was computed with
-        model = ctx.section(Model)
-
-        def loop(name: str) -> ToolLoop:
-            weights = setup.frozen_model(ctx.input(name), model)
-            return setup.tool_loop(weights, tokenizer, self._rollout, sandbox)[1]
-
-        self._current = loop("executor")
-        self._anchor = self._current
-        if self.enters_reward and ctx.spec.inputs["frozen"] != ctx.spec.inputs["executor"]:
-            self._anchor = loop("frozen")
+            if inputs["frozen"] != inputs["executor"]:
+                anchor = await backend.frozen(ctx.input("frozen"))
+        return cls(ctx, prompts, current, anchor)
 
     async def judge(
         self, step: int, problems: Mapping[int, str]
@@ -85,11 +86,11 @@ class Judges:
         }, seconds
 
     async def _sample(
-        self, loop: ToolLoop, step: int, role: str, problems: Mapping[int, str], size: int
+        self, sampler: Sampler, step: int, role: str, problems: Mapping[int, str], size: int
     ) -> dict[int, Group]:
         """Complete groups by candidate."""
         parts = (self._ctx.seed, "curriculum", self._ctx.iteration, step, role)
         tasks = [Task(f"b{step}-{i}", self._prompts.executor(p)) for i, p in problems.items()]
         seeds = [derive_seed(*parts, i) for i in problems]
-        groups = self._guard.complete(await loop.rollout(tasks, size, self._sampling, seeds))
+        groups = self._guard.complete(await sampler.rollout(tasks, size, self._sampling, seeds))
         return {i: g for i, g in zip(problems, groups, strict=True) if g is not None}

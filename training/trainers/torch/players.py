@@ -1,15 +1,15 @@
 """The trained Executor and whoever gives its reference group (docs/method.md sections 1 and 4)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from training.config import Executor, Model, Rollout
-from training.rollout.tool_loop import Task, ToolLoop
-from training.sandbox.client import Sandbox
+from training.config import Executor, Rollout
+from training.rollout.tool_loop import Task
 from training.seeds import derive_seed
 from training.stages.base import StageContext, read_jsonl
+from training.trainers.backends import Backend, Policy, Sampler
 from training.trainers.torch import setup
 from training.trainers.torch.executor_groups import Labels
 from training.trainers.torch.setup import Group, InfraGuard
@@ -19,15 +19,15 @@ class Players:
     """Samples the current group of each task, and finds the labels of its reference group.
 
     The reference is cached anchor groups, the anchor itself sampled at every step, a second group
-    of the policy (a control), or none. `engine` must be told of every update of the policy.
+    of the policy (a control), or none. Made by `gather`.
     """
 
     def __init__(
         self,
         ctx: StageContext,
-        policy: PreTrainedModel,
         tokenizer: PreTrainedTokenizerFast,
-        sandbox: Sandbox | None,
+        policy: Policy,
+        anchor: Sampler | None,
     ) -> None:
         self._ctx = ctx
         self._rollout = ctx.section(Rollout)
@@ -37,12 +37,22 @@ class Players:
         self._sampling = setup.executor_sampling(self._rollout)
         self._guard = InfraGuard(self._rollout.max_infra_share)
         self._cached = _cached_labels(ctx)
-        self.engine, self._policy = setup.tool_loop(policy, tokenizer, self._rollout, sandbox)
-        self._anchor: ToolLoop | None = None
-        if self._reference == "anchor" and self._cached is None:
+        self._policy, self._anchor = policy, anchor
+
+    @classmethod
+    async def gather(
+        cls,
+        ctx: StageContext,
+        backend: Backend,
+        policy: Policy,
+        tokenizer: PreTrainedTokenizerFast,
+    ) -> Self:
+        """The players of a stage; the anchor plays only where its groups are not cached."""
+        anchor = None
+        if ctx.section(Executor).reference == "anchor" and not ctx.has_input("anchor_cache"):
             ctx.input("anchor")  # read so that the result names the anchor it was computed with
-            frozen = setup.frozen_model(ctx.input("frozen"), ctx.section(Model))
-            self._anchor = setup.tool_loop(frozen, tokenizer, self._rollout, sandbox)[1]
+            anchor = await backend.frozen(ctx.input("frozen"))
+        return cls(ctx, tokenizer, policy, anchor)
 
     async def play(
         self, step: int, tasks: Sequence[Mapping[str, Any]]
@@ -67,7 +77,7 @@ class Players:
 
     async def _sample(
         self,
-        loop: ToolLoop,
+        sampler: Sampler,
         step: int,
         role: str,
         tasks: Sequence[Mapping[str, Any]],
@@ -75,7 +85,7 @@ class Players:
     ) -> dict[str, Group]:
         """As many groups a task, joined into one, by task id; incomplete ones are left out."""
         parts = (self._ctx.seed, "executor", self._ctx.iteration, step, role)
-        sampled = await loop.rollout(
+        sampled = await sampler.rollout(
             [Task(task["id"], self._prompts.executor(task["problem"])) for task in tasks],
             groups * self._size,
             self._sampling,

@@ -5,7 +5,6 @@ the advantages and clip widths that the caller hands over with each sample.
 """
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +16,7 @@ from transformers import PreTrainedModel
 from training.algorithms.adpo import adpo_loss
 from training.algorithms.kl import exact, k3
 from training.errors import NumericError
-from training.trainers.torch.batch import Batch, Sample, collate, micro_batches
+from training.trainers.torch.batch import Batch, Sample, collate, deal, micro_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +83,8 @@ class PolicyUpdate:
         """
         if not groups:
             raise ValueError("an update needs at least one group")
-        order = list(range(len(groups)))
-        random.Random(seed).shuffle(order)
-        count = min(self.settings.mini_batches, len(groups))
-        dealt = [[s for i in sorted(order[k::count]) for s in groups[i]] for k in range(count)]
+        dealt = deal(groups, self.settings.mini_batches, seed)
+        count = len(dealt)
         old = self._frozen_logps(dealt) if count > 1 else None
         steps = [self._optimise(samples, old) for samples in dealt]
         keys = {key: None for s in steps for key in s}
