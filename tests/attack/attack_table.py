@@ -115,7 +115,7 @@ def descend(depth):
     time.sleep(1000)
 descend(24)
 """,
-        (MEMORY,),
+        (MEMORY, TIMEOUT),  # the last ones may run out of address space before the sum is seen
     ),
     Attack(
         6,

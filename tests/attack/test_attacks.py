@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from attack_table import INTEGRITY, OK, RESOURCES, Attack
 from escape_table import ESCAPES
 from sandbox_box import WALL, Box
 
+from training.sandbox import isolation as isolation_of
 from training.sandbox.verdict import Verdict, observation
 
 ATTACKS = sorted([*RESOURCES, *INTEGRITY, *ESCAPES], key=lambda attack: attack.number)
@@ -109,3 +113,28 @@ def test_nothing_of_a_closed_sandbox_runs(isolation: str) -> None:
     supervisor.wait(30)
     assert folder is not None
     assert not os.path.exists(folder)
+
+
+@pytest.mark.system
+def test_the_list_again_as_an_ordinary_user() -> None:
+    """Root gives programs a user of their own; an ordinary user cannot, and needs no less."""
+    if os.geteuid() != 0:
+        pytest.skip("these tests are already run by an ordinary user")
+    bwrap = isolation_of.bubblewrap()
+    assert bwrap is not None
+    project, home, base = isolation_of.PROJECT, Path.home(), Path(sys.base_prefix)
+    # Root's home is closed to others, and may hold Python or the project: show those two alone.
+    ways = {up for place in (base, project) for up in place.parents if up.is_relative_to(home)}
+    inner = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", __file__]
+    inner += ["-k", "bubblewrap", "-m", "not system"]
+    drop = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    command = [
+        bwrap, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--cap-add", "ALL",
+        "--perms", "0755", "--tmpfs", str(home),
+        *(word for way in sorted(ways) for word in ("--perms", "0755", "--dir", str(way))),
+        "--ro-bind", str(base), str(base), "--ro-bind", str(project), str(project),
+        "--chdir", str(project), "--setenv", "HOME", "/tmp", *drop, *inner,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert " passed" in done.stdout
