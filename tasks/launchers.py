@@ -33,6 +33,8 @@ class Job:
     spec: Path
     out: Path
     log: Path
+    python: str = sys.executable
+    """Interpreter of the stage, for launchers on this machine."""
 
     def command(self, python: str, module: str) -> list[str]:
         """The stage's command line, the same for every launcher."""
@@ -73,7 +75,7 @@ class LocalLauncher:
 
     def start(self, job: Job) -> "LocalRunning":
         """Start the stage's process; see ``Launcher.start``."""
-        stage = job.command(sys.executable, self._module)
+        stage = job.command(job.python, self._module)
         command = [sys.executable, str(_LEASH), str(os.getpid()), *stage]
         root = str(Path(__file__).resolve().parents[1])
         path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)

@@ -7,6 +7,7 @@ bytes it was computed from. Prefect and MLflow only hear of it afterwards.
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -121,6 +122,7 @@ def _launch(run: Run, entry: PlanEntry, place: Place, watch: "_Watch") -> None:
         spec=place.spec,
         out=place.root,
         log=place.work / "logs" / f"attempt_{attempt}" / "output.log",
+        python=_python(entry),
     )
     before = _stamp(place.failure)
     running = run.launcher.start(job)
@@ -134,6 +136,18 @@ def _launch(run: Run, entry: PlanEntry, place: Place, watch: "_Watch") -> None:
     if status != 0 or run.store.verify(entry.identity) is None:
         kind, message = _failure(place, before, status)
         raise StageFailed(entry, kind, message, job.log)
+
+
+def _python(entry: PlanEntry) -> str:
+    """The interpreter of a stage: this one, or that of the environment its backend needs."""
+    if entry.spec.config.get("trainer", {}).get("backend") != "verl":
+        return sys.executable
+    name = entry.spec.runtime["trainer"]["python"]
+    path = Path(__file__).resolve().parents[1] / name
+    if not path.is_file():
+        message = f"trainer.python '{name}' is not there; build verl's environment (docs/gpu.md)"
+        raise StageFailed(entry, "config", message, None)
+    return str(path)
 
 
 def _failure(place: Place, before: tuple[int, int] | None, status: int) -> tuple[str, str]:
