@@ -19,7 +19,7 @@ from training.tiny_world.tokenizer import encode_document
 
 Progress = Callable[[int, int, dict[str, float]], None]
 
-_FIRST_PHASE_SHARE = 0.5
+_FIRST_PHASE_SHARE = 0.4
 _RAMP_STEPS = 50
 _DECAY_SHARE = 0.4
 _FLOOR = 0.03
