@@ -97,9 +97,11 @@ class Services:
     def start_all(self) -> tuple[Service, Service]:
         """Start what is not up yet of Prefect and MLflow, to stay; both answer afterwards."""
         self._keep.touch()
-        with self._locked():
-            prefect = self.find("prefect") or self.start_prefect()
-            mlflow = self.find("mlflow") or self.start_mlflow()
+        with self._users.open("a") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH)  # waits for a guard that is ending its server
+            with self._locked():
+                prefect = self._answering("prefect") or self.start_prefect()
+                mlflow = self.find("mlflow") or self.start_mlflow()
         self.wait(prefect)
         self.wait(mlflow)
         return prefect, mlflow

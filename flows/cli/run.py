@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from flows.cli.errors import UserError
 
 if TYPE_CHECKING:
     from flows.services import Services
+    from training.config import ExperimentConfig
 
 
 def run(
@@ -43,13 +44,16 @@ def run(
     from flows.naming import default_name, resolve
     from flows.services import ServiceError, Services
     from tasks.home import home
+    from tasks.runs import RunError, create
     from training.config_load import parse_assignments
     from training.errors import ConfigError
 
+    name = name or default_name(profile, method, seed)
     try:
         overrides = parse_assignments(set_ or [])
-        resolve(profile, method, seed, iterations, overrides)
-    except ConfigError as error:
+        config = resolve(profile, method, seed, iterations, overrides)
+        create(config, name, study, tracking_uri, stage_hours)
+    except (ConfigError, RunError) as error:
         raise UserError(str(error)) from None
     asked = {
         "profile": profile,
@@ -57,7 +61,7 @@ def run(
         "seed": seed,
         "iterations": iterations,
         "overrides": overrides or None,
-        "name": name or default_name(profile, method, seed),
+        "name": name,
         "study": study,
         "tracking_uri": tracking_uri,
         "stage_hours": stage_hours,
@@ -65,34 +69,53 @@ def run(
     services = Services(home())
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with _server(services):
+        with _server(services, meanwhile=lambda: _check_model(config)):
             summary = _experiment(asked)
     except ServiceError as error:
         raise UserError(str(error)) from None
     except KeyboardInterrupt:
-        print(f"stopped; the same command goes on with run '{asked['name']}'", file=sys.stderr)
+        print(f"stopped; the same command goes on with run '{name}'", file=sys.stderr)
         raise typer.Exit(130) from None
     _show(services, summary)
 
 
 @contextlib.contextmanager
-def _server(services: Services) -> Iterator[None]:
-    """A Prefect server in the environment: the user's own by PREFECT_API_URL, else ours."""
+def _server(services: Services, meanwhile: Callable[[], None]) -> Iterator[None]:
+    """A Prefect server in the environment: the user's own by PREFECT_API_URL, else ours.
+
+    ``meanwhile`` is called while a server starts; what it raises ends the command.
+    """
     os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "anchorloop")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ["ANCHORLOOP_MLFLOW_URL"] = f"http://127.0.0.1:{services.port('mlflow')}"
     if os.environ.get("PREFECT_API_URL"):
+        meanwhile()
         yield
         return
     with services.prefect() as server:
         os.environ.update(services.environment())
         import flows.experiment  # noqa: F401  takes a second, in which the server starts
 
+        meanwhile()
         services.wait(server)
         try:
             yield
         finally:
             _hand_over()
+
+
+def _check_model(config: ExperimentConfig) -> None:
+    """Refuse a model that cannot be had, unless the store has its artifact."""
+    from flows.checks import Unfit, check_model
+    from tasks.home import home
+    from training.plan import plan
+    from training.store import Store
+
+    if Store(home().store).verify(plan(config)[0].identity) is None:
+        try:
+            check_model(config.model)
+        except Unfit as error:
+            raise UserError(f"the model cannot be had: {error}") from None
 
 
 def _hand_over() -> None:

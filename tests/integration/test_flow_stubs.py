@@ -1,0 +1,187 @@
+"""Flows, command line, Prefect and MLflow together, with stub stages in real processes."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.flow_world import World, history, mlflow_runs
+
+STAGES = 6  # anchor, curriculum, task_pool, anchor_cache, executor, evaluation
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "root", stubs=True)
+
+
+@pytest.mark.timeout(600)
+def test_run_killed_and_started_again_then_once_more(world: World) -> None:
+    arguments = (
+        "run",
+        "--iterations",
+        "2",
+        "--name",
+        "r",
+        "--set",
+        "optimiser.kl_coefficient=0.02",
+    )
+    world.killed(lambda: "executor:1 from 0" in world.starts, *arguments, STUB_STEP_S="0.3")
+    done = world.cli(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "mean@8 %" in done.stdout
+    executor = [line for line in world.starts if line.startswith("executor:1")]
+    assert len(executor) == 2
+    assert len(world.starts) == 2 + 2 * STAGES + 1  # nothing but the killed stage twice
+
+    rows = world.summary("r")["iterations"]
+    assert [row["iteration"] for row in rows] == [0, 1, 2]
+    assert [row["greedy"] for row in rows] == [0.375, 0.5, 0.625]
+    assert rows[0]["v_adv"] is None
+    assert rows[1]["v_adv"] == 0.125
+    assert rows[1]["in_grammar_share"] == 0.875
+
+    runs = mlflow_runs(world.root)
+    assert set(runs) == {"r", "r/i0", "r/i1", "r/i2"}
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    parent = runs["r"]
+    assert parent.data.params["optimiser.kl_coefficient"] == "0.02"
+    assert history(world.root, parent, "greedy") == [(0, 0.375), (1, 0.5), (2, 0.625)]
+    assert len(parent.data.metrics) <= 20
+    child = runs["r/i1"]
+    assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert {"method", "backbone", "seed", "iteration", "config_hash"} <= set(child.data.tags)
+    assert child.data.tags["reused"] == "none"
+    steps = [step for step, _ in history(world.root, child, "executor/loss")]
+    assert steps == [0, 1, 2, 3]
+
+    before = world.starts
+    again = world.cli(*arguments)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("\n") == done.stdout.count("\n")
+    assert world.starts == before
+    assert history(world.root, mlflow_runs(world.root)["r"], "greedy")[-1] == (2, 0.625)
+    assert world.processes() == []
+
+
+@pytest.mark.timeout(600)
+def test_failures_end_the_run_with_a_sentence_or_are_tried_again(world: World) -> None:
+    arguments = ("run", "--iterations", "1", "--name", "r")
+    failed = world.cli(*arguments, STUB_FAIL="curriculum:1:numeric!")
+    assert failed.returncode == 1
+    last = failed.stderr.strip().splitlines()[-1]
+    assert "i1/curriculum failed, numeric: the stub's loss became nan" in last
+    assert "Traceback" not in failed.stderr
+    assert len([line for line in world.starts if line.startswith("curriculum:1")]) == 1
+    assert mlflow_runs(world.root)["r"].info.status == "FAILED"
+    status = world.cli("status", "r")
+    assert "stopped, at i1/curriculum (numeric: the stub's loss became nan)" in status.stdout
+
+    done = world.cli(*arguments, STUB_FAIL="executor:1:infra")  # once: tried again by itself
+    assert done.returncode == 0, done.stderr
+    assert [s for s in world.starts if s.startswith("executor")] == [
+        "executor:1 from 0",
+        "executor:1 from 2",
+    ]
+    assert mlflow_runs(world.root)["r"].info.status == "FINISHED"
+
+    gate = ("--set", "gate.min_mean_at_k=0.9")
+    weak = world.cli("run", "--iterations", "1", "--name", "weak", *gate)
+    assert weak.returncode == 1
+    assert "mean@8 is 0.250" in weak.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--method", "anchorlop"), "method 'anchorlop' does not exist"),
+        (("--set", "executor.steps=7"), "K_E) 7 must be a multiple of"),
+        (("--set", "executor.stepz=8"), "unknown key 'executor.stepz'"),
+        (("--set", "executor.alpha=1.5"), "executor.alpha = 1.5"),
+        (("--name", "a/b"), "run name 'a/b' is not usable"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_runs(
+    world: World, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = world.cli("run", *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("anchorloop: ")
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (world.root / ".anchorloop" / "services.json").exists()
+
+
+@pytest.mark.timeout(900)
+def test_deployments_by_the_worker_and_zombies(world: World) -> None:
+    world.killed(
+        lambda: "curriculum:1 from 0" in world.starts,
+        *("run", "--iterations", "1", "--name", "r"),
+        STUB_STEP_S="0.3",
+    )
+    with world.servers() as prefect:
+        assert prefect.states("flow_runs", "r") == ["Running"]  # nobody told Prefect
+        asked = {"name": "r", "iterations": 1, "overrides": {}}
+        run = prefect.trigger("experiment/experiment", asked)
+        assert run["state_type"] == "COMPLETED", run["state"]
+        assert prefect.states("flow_runs", "r") == ["Completed", "Crashed"]
+        assert prefect.states("task_runs", "r/i0/base_model") == ["Completed", "Reused"]
+        assert prefect.states("task_runs", "r/i1/curriculum") == ["Completed", "Crashed"]
+        assert prefect.states("task_runs", "r/i1/executor") == ["Completed"]
+        keys = {artifact["key"] for artifact in prefect.call("/artifacts/filter", {})}
+        assert {"r-i0", "r-i1", "r-i1-stages"} <= keys
+
+        again = prefect.trigger("iteration/iteration", {"run": "r", "iteration": 1})
+        assert again["state_type"] == "COMPLETED"
+        absent = prefect.trigger("iteration/iteration", {"run": "r", "iteration": 2})
+        assert absent["state_type"] == "FAILED"
+        assert "has iterations 0 to 1, not 2" in absent["state"]["message"]
+        scores = {"run": "r", "iteration": 1, "settings": {"limit": 5}}
+        evaluated = prefect.trigger("evaluate/evaluate", scores)
+        assert evaluated["state_type"] == "COMPLETED", evaluated["state"]
+        wrong = {"overrides": {"executor": {"steps": 7}}}
+        refused = prefect.trigger("experiment/experiment", wrong)
+        assert refused["state_type"] == "FAILED"
+        assert "must be a multiple" in refused["state"]["message"]
+
+        status = world.cli("status").stdout
+        assert "finished" in status
+        assert prefect.url in status
+    runs = mlflow_runs(world.root)
+    assert {"r", "r/i0", "r/i1"} < set(runs)
+    assert any(name.startswith("r/i1/evaluation-") for name in runs)
+    assert runs["r"].data.tags["prefect_flow_run_id"] != "none"
+    assert history(world.root, runs["r"], "greedy") == [(0, 0.375), (1, 0.5)]
+    deadline = time.monotonic() + 20
+    while world.processes():
+        assert time.monotonic() < deadline, world.processes()
+        time.sleep(0.1)
+
+
+def test_a_missing_model_is_refused_before_anything_runs(world: World) -> None:
+    model = ("--set", "model.source=folder", "--set", "model.name=/no/such/folder")
+    done = world.cli("run", *model)
+    assert done.returncode == 2
+    assert done.stderr.startswith("anchorloop: the model cannot be had: /no/such/folder has no")
+    assert world.starts == []
+    assert world.processes() == []
+
+
+def test_down_and_status_with_nothing_there(world: World) -> None:
+    assert "nothing was running" in world.cli("down").stdout
+    assert "no runs here yet" in world.cli("status").stdout
+
+
+def test_a_stranger_with_a_remembered_process_id_is_left_alone(world: World) -> None:
+    import subprocess
+
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        state = world.root / ".anchorloop"
+        state.mkdir()
+        entry = {"name": "mlflow", "pid": stranger.pid, "ticks": 1, "port": 1, "url": "", "log": ""}
+        content = {"services": {"mlflow": entry}, "ports": {}}
+        (state / "services.json").write_text(json.dumps(content))
+        assert "nothing was running" in world.cli("down").stdout
+        assert stranger.poll() is None
+        stranger.kill()
