@@ -3,16 +3,10 @@
 import asyncio
 from typing import Any
 
-from training.config import Anchor, Model, Rollout
+from training.config import Anchor, Rollout
 from training.errors import InfraError
-from training.models import load_tokenizer
-from training.rollout.tool_loop import Task
-from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl, write_jsonl
 from training.stages.task_pool import task_id
-from training.trainers.backends import open_backend
-from training.trainers.torch.curriculum_records import group_line
-from training.trainers.torch.setup import InfraGuard, executor_sampling, prompt_book
 
 Line = dict[str, Any]
 
@@ -26,7 +20,7 @@ def run(ctx: StageContext) -> StageResult:
     tasks = read_jsonl(ctx.input("task_pool") / "tasks.jsonl")
     size = ctx.section(Rollout).group_size
     kept = ctx.section(Anchor).cache == "curriculum"
-    groups = _kept_groups(ctx) if kept else asyncio.run(_new_groups(ctx, tasks))
+    groups = _kept_groups(ctx) if kept else _new_groups(ctx, tasks)
     lines: list[Line] = []
     for task in tasks:
         group = groups.get(task["id"])
@@ -57,29 +51,7 @@ def _kept_groups(ctx: StageContext) -> dict[str, Line]:
     }
 
 
-async def _new_groups(ctx: StageContext, tasks: list[Line]) -> dict[str, Line]:
-    rollout = ctx.section(Rollout)
-    ctx.input("anchor")
-    folder = ctx.input("frozen")
-    weights = ctx.section(Model)
-    tokenizer = load_tokenizer(folder / "model", remote_code=weights.remote_code)
-    book = prompt_book(ctx, tokenizer)
-    guard = InfraGuard(rollout.max_infra_share)
-    groups: dict[str, Line] = {}
-    async with open_backend(ctx) as backend:
-        sampler = await backend.frozen(folder)
-        batches = sorted({task["batch"] for task in tasks})
-        for done, batch in enumerate(batches):
-            ctx.progress(done, len(batches), "batches")
-            part = [task for task in tasks if task["batch"] == batch]
-            sampled = await sampler.rollout(
-                [Task(task["id"], book.executor(task["problem"])) for task in part],
-                rollout.group_size,
-                executor_sampling(rollout),
-                [derive_seed(ctx.seed, "anchor_cache", ctx.iteration, t["id"]) for t in part],
-            )
-            for task, group in zip(part, guard.complete(sampled), strict=True):
-                if group is not None:
-                    groups[task["id"]] = group_line(group)
-        ctx.progress(len(batches), len(batches), "batches")
-    return groups
+def _new_groups(ctx: StageContext, tasks: list[Line]) -> dict[str, Line]:
+    from training.trainers.anchor_groups import sample_groups  # loads the engine
+
+    return asyncio.run(sample_groups(ctx, tasks))
