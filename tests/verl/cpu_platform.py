@@ -154,7 +154,8 @@ def _copy_weights_out_of_the_bucket(module: Any) -> None:
     """On the CPU the received tensors are views of a shared buffer that is about to be closed."""
     receive = module.BucketedWeightReceiver.receive_weights
 
-    def receive_copies(self: Any, load: Any) -> Any:
+    def receive_copies(self: Any, on_bucket_received: Any) -> Any:
+        load = on_bucket_received
         return receive(self, lambda ws, last: load([(n, w.clone()) for n, w in ws], last))
 
     module.BucketedWeightReceiver.receive_weights = receive_copies

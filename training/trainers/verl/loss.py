@@ -7,6 +7,7 @@ own `advantage` and `clip_high`, and the number of sequences whose mean the loss
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
@@ -43,11 +44,11 @@ class PolicyLoss:
             padded["old_log_probs"],
             k3(logp, padded["ref_log_prob"]) if self.beta else None,
             padded["response_mask"],
-            data["advantage"].flatten(),
-            data["clip_high"].flatten(),
+            _flat(data["advantage"]),
+            _flat(data["clip_high"]),
             self.clip_low,
             self.beta,
-            n_sequences=int(data["n_sequences"].max()),
+            n_sequences=int(_flat(data["n_sequences"]).max()),
         )
         ranks = data["dp_size"]
         reported = {"loss": float(loss.detach()), **metrics}
@@ -55,3 +56,8 @@ class PolicyLoss:
             f"adpo/{name}": Metric(AggregationType.SUM, value * ranks)
             for name, value in reported.items()
         }
+
+
+def _flat(column: torch.Tensor) -> torch.Tensor:
+    """One value a row, [N]; verl's queue hands columns back as nested tensors."""
+    return (column.values() if column.is_nested else column).flatten()
