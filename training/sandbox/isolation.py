@@ -79,13 +79,32 @@ def container_problem(image: str) -> str | None:
 
 def bubblewrap_problem() -> str | None:
     """Why the bubblewrap level cannot be used, with the remedy; None when it can."""
-    if bubblewrap() is None:
+    bwrap = bubblewrap()
+    if bwrap is None:
         return "bubblewrap: no bwrap command (run make setup, or install the bubblewrap package)"
     try:
         _require_environment()
     except SandboxError as problem:
         return f"bubblewrap: {problem}"
-    return None
+    trial = [bwrap, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc"]
+    trial += ["--as-pid-1", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+    done = subprocess.run(trial, capture_output=True, text=True, timeout=60)
+    if done.returncode == 0:
+        return None
+    return f"bubblewrap: {done.stderr.strip()[:200]} ({_namespace_remedy()})"
+
+
+def _namespace_remedy() -> str:
+    """What to change where the kernel or a container forbids new namespaces."""
+    for name, blocking, wanted in (
+        ("kernel/unprivileged_userns_clone", 0, 1),
+        ("kernel/apparmor_restrict_unprivileged_userns", 1, 0),
+        ("user/max_user_namespaces", 0, 10_000),
+    ):
+        path = Path("/proc/sys") / name
+        if path.exists() and int(path.read_text()) == blocking:
+            return f"as root: sysctl -w {name.replace('/', '.')}={wanted}"
+    return "inside a container, start it with user namespaces and an unmasked /proc allowed"
 
 
 def bubblewrap() -> str | None:

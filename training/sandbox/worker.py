@@ -57,7 +57,7 @@ class Worker:
 
     async def start(self) -> None:
         """Start the process and wait for its greeting; raises SandboxError with its last words."""
-        self._folder = Path(tempfile.mkdtemp(prefix="anchorloop-sandbox-"))  # mode 0700
+        self._folder = _private_folder()
         inner = self._folder / "run"
         inner.mkdir()
         arrived: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
@@ -69,14 +69,15 @@ class Worker:
             else:
                 arrived.set_result((reader, writer))
 
-        path = inner / "socket"
-        server = await asyncio.start_unix_server(accept, path, limit=1 << 20)
-        path.chmod(0o666)  # the supervisor may be another user; the folder above is ours alone
-        inner.chmod(0o755)
         with (self._folder / "log").open("w+b") as log:
             try:
-                await self._spawn(self._launch(inner), log)
-                await self._greet(arrived)
+                path = inner / "socket"
+                async with await asyncio.start_unix_server(accept, path, limit=1 << 20):
+                    # The supervisor may be another user; the folder above is ours alone.
+                    path.chmod(0o666)
+                    inner.chmod(0o755)
+                    await self._spawn(self._launch(inner), log)
+                    await self._greet(arrived)
             except BaseException as problem:
                 words = _last_words(log)
                 await self.stop()
@@ -85,8 +86,6 @@ class Worker:
                         f"a {self._isolation} supervisor did not start: {problem}{words}"
                     ) from None
                 raise
-            finally:
-                server.close()
 
     async def call(
         self, code: str, wall_seconds: float | None = None, memory_mb: int | None = None
@@ -159,7 +158,12 @@ class Worker:
             command = [command[0], *options, *command[1:]]
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=kept
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=kept,
+                start_new_session=True,  # an interrupt is the client's to handle
             )
         finally:
             for descriptor in kept:
@@ -205,6 +209,12 @@ class Worker:
         if not isinstance(message, dict):
             raise WorkerLost("a frame that is not an object")
         return message
+
+
+def _private_folder() -> Path:
+    """A folder that only this user may enter, on a path short enough for a socket's name."""
+    parent = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp(prefix="anchorloop-", dir=parent if len(parent) < 50 else "/tmp"))
 
 
 def _map_users(info: int, block: int) -> None:
