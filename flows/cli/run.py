@@ -128,6 +128,8 @@ def _hand_over() -> None:
 
 
 def _experiment(asked: dict[str, Any]) -> dict[str, Any]:
+    import httpx
+
     from flows.experiment import experiment
     from tasks.runs import RunError
     from tasks.stage import StageFailed
@@ -146,16 +148,18 @@ def _experiment(asked: dict[str, Any]) -> dict[str, Any]:
     except (StageFailed, StageError) as error:
         print(f"anchorloop: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
+    except httpx.HTTPError as error:
+        print(f"anchorloop: the Prefect server does not answer ({error})", file=sys.stderr)
+        print("what is finished is kept; the same command goes on", file=sys.stderr)
+        raise typer.Exit(1) from None
 
 
 def _show(services: Services, summary: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from flows.cli.tables import summary_table
+    from flows.cli.tables import console, summary_table
     from tasks.home import home
 
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(summary_table(summary))
+    page = console()
+    page.print(summary_table(summary))
     root, name = home().root, summary["run"]
     folder = (home().runs / name).relative_to(root)
     mlflow = f"http://127.0.0.1:{services.port('mlflow')}"
@@ -169,7 +173,7 @@ def _show(services: Services, summary: dict[str, Any]) -> None:
         "                anchorloop status  what ran, what runs",
     )
     for line in lines:
-        console.print(line, highlight=False)
+        page.print(line, highlight=False)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -15,21 +15,20 @@ def status(
     name: Annotated[str | None, typer.Argument(help="One run, with its numbers.")] = None,
 ) -> None:
     """List the runs of this folder and the servers that are up."""
-    from rich.console import Console
-
+    from flows.cli.tables import console
     from flows.services import Services
     from tasks.home import home
 
     place = home()
-    console = Console()
+    page = console()
     if name is not None:
-        _one(console, place, name)
+        _one(page, place, name)
         return
     folders = sorted(p for p in place.runs.iterdir() if (p / "run.json").exists())
     if not folders:
         print("no runs here yet; `anchorloop run` starts one")
     else:
-        console.print(_list(place, folders))
+        page.print(_list(place, folders))
     for service in ("prefect", "mlflow", "worker"):
         found = Services(place).find(service)
         print(f"{service:<8} {(found.url or 'runs') if found else 'is not up'}")
@@ -55,7 +54,7 @@ def _list(place: Any, folders: list[Path]) -> Any:
     return table
 
 
-def _one(console: Any, place: Any, name: str) -> None:
+def _one(page: Any, place: Any, name: str) -> None:
     from flows.cli.tables import summary_table
     from tasks.runs import RunError, read_settings
     from tasks.summary import read_summary
@@ -67,7 +66,7 @@ def _one(console: Any, place: Any, name: str) -> None:
         raise UserError(str(error)) from None
     summary = read_summary(folder)
     if summary is not None:
-        console.print(summary_table(summary))
+        page.print(summary_table(summary))
     state, now = state_of(place, folder)
     print(f"{name}: {state}{', ' + now if now else ''}")
     print(f"tracking: {settings.tracking_uri}, experiment {settings.study}")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+
+WIDE = 160
+"""Columns of a table that goes to a file or a pipe, where lines must not be folded."""
 
 SHARES = {
     "positive_gap_share": "gap > 0",
@@ -42,6 +47,13 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
             number(row.get("seconds"), 1),
         )
     return table
+
+
+def console() -> Console:
+    """The terminal, or a wide page where output is no terminal."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else WIDE)
 
 
 def percent(value: float | None) -> str:

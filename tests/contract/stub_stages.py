@@ -2,7 +2,7 @@
 
 Run like ``python -m training.stages``. ``STUB_LOG`` names a file that gets a line for each start
 of a stage; ``STUB_FAIL`` is ``<stage>:<iteration>:<kind>``, failing once or (kind with ``!``)
-always; ``STUB_STEP_S`` is how long a step takes.
+always; ``STUB_STEP_S`` is how long a step takes, of all stages or of the one in ``STUB_SLOW``.
 """
 
 import json
@@ -45,7 +45,8 @@ def run(ctx: StageContext) -> StageResult:
     ctx.resume_metrics(first)
     for step in range(first, STEPS):
         ctx.progress(step, STEPS)
-        time.sleep(float(os.environ.get("STUB_STEP_S", "0")))
+        if os.environ.get("STUB_SLOW", spec.stage) == spec.stage:
+            time.sleep(float(os.environ.get("STUB_STEP_S", "0")))
         ctx.log_metrics(step, {"loss": 1.0 / (step + 1), "kl": 0.5, "not_listed": 7.0})
         checkpoint.write_text(json.dumps(step + 1))
         if step == 1:

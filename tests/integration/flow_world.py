@@ -60,6 +60,12 @@ class World:
 
     def killed(self, when: Callable[[], bool], *arguments: str, **environment: str) -> None:
         """Run a command and kill it with -9 as soon as ``when`` holds."""
+        assert self.signalled(signal.SIGKILL, when, *arguments, **environment) == -9
+
+    def signalled(
+        self, number: int, when: Callable[[], bool], *arguments: str, **environment: str
+    ) -> int:
+        """Run a command, send it a signal as soon as ``when`` holds; its exit status."""
         said = self.root / "killed.log"
         with (
             said.open("w") as output,
@@ -76,7 +82,8 @@ class World:
                 assert process.poll() is None, f"it ended by itself: {said.read_text()}"
                 assert time.monotonic() < deadline, "waited in vain"
                 time.sleep(0.02)
-            os.kill(process.pid, signal.SIGKILL)
+            os.kill(process.pid, number)
+            return process.wait(LIMIT_S)
 
     @property
     def starts(self) -> list[str]:
@@ -107,9 +114,9 @@ class World:
         return found
 
     @contextlib.contextmanager
-    def servers(self) -> Iterator["Prefect"]:
+    def servers(self, **environment: str) -> Iterator["Prefect"]:
         """``anchorloop up``, and ``down`` afterwards."""
-        done = self.cli("up")
+        done = self.cli("up", **environment)
         try:
             assert done.returncode == 0, done.stderr
             yield Prefect(done.stdout.splitlines()[0].split()[1])

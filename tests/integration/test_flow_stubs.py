@@ -1,6 +1,7 @@
 """Flows, command line, Prefect and MLflow together, with stub stages in real processes."""
 
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -113,6 +114,30 @@ def test_mistakes_are_refused_before_anything_runs(
     assert not (world.root / ".anchorloop" / "services.json").exists()
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_stop_ends_everything(world: World, number: signal.Signals) -> None:
+    seen = []
+
+    def executor_runs() -> bool:
+        if "executor:1 from 0" not in world.starts:
+            return False
+        seen.append(world.cli("status").stdout)
+        return True
+
+    arguments = ("run", "--iterations", "1", "--name", "r")
+    status = world.signalled(
+        number, executor_runs, *arguments, STUB_SLOW="executor", STUB_STEP_S="9"
+    )
+    assert status == 130
+    assert "running" in seen[0]
+    assert "i1/executor: 0 of 4 steps" in " ".join(seen[0].split())
+    assert "the same command goes on with run 'r'" in (world.root / "killed.log").read_text()
+    assert world.processes() == []
+    assert mlflow_runs(world.root)["r"].info.status == "KILLED"
+    assert "stopped" in world.cli("status").stdout
+
+
 @pytest.mark.timeout(900)
 def test_deployments_by_the_worker_and_zombies(world: World) -> None:
     world.killed(
@@ -120,7 +145,7 @@ def test_deployments_by_the_worker_and_zombies(world: World) -> None:
         *("run", "--iterations", "1", "--name", "r"),
         STUB_STEP_S="0.3",
     )
-    with world.servers() as prefect:
+    with world.servers(STUB_SLOW="executor", STUB_STEP_S="2") as prefect:
         assert prefect.states("flow_runs", "r") == ["Running"]  # nobody told Prefect
         asked = {"name": "r", "iterations": 1, "overrides": {}}
         run = prefect.trigger("experiment/experiment", asked)
@@ -129,8 +154,11 @@ def test_deployments_by_the_worker_and_zombies(world: World) -> None:
         assert prefect.states("task_runs", "r/i0/base_model") == ["Completed", "Reused"]
         assert prefect.states("task_runs", "r/i1/curriculum") == ["Completed", "Crashed"]
         assert prefect.states("task_runs", "r/i1/executor") == ["Completed"]
-        keys = {artifact["key"] for artifact in prefect.call("/artifacts/filter", {})}
-        assert {"r-i0", "r-i1", "r-i1-stages"} <= keys
+        artifacts = {a["key"]: a for a in prefect.call("/artifacts/filter", {})}
+        assert {"r-i0", "r-i1", "r-i1-stages"} <= set(artifacts)
+        bar = artifacts["r-i1-executor"]
+        assert (bar["type"], float(bar["data"])) == ("progress", 100.0)
+        assert artifacts["r-i1-mlflow"]["type"] == "markdown"
 
         again = prefect.trigger("iteration/iteration", {"run": "r", "iteration": 1})
         assert again["state_type"] == "COMPLETED"
