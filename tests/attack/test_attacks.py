@@ -10,8 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from attack_table import INTEGRITY, OK, RESOURCES, Attack
+from attack_table import OK, RESOURCES, Attack
 from escape_table import ESCAPES
+from integrity_table import INTEGRITY
 from sandbox_box import WALL, Box
 
 from training.sandbox import isolation as isolation_of
