@@ -65,7 +65,7 @@ async def _run(ctx: StageContext) -> Numbers:
         if real:
             plain = settings.benchmarks[0]
             numbers |= await score_benchmarks(ctx, real, plain, sampler, book.encode)
-        numbers |= backend.metrics()
+        numbers |= await backend.metrics()
     ctx.progress(len(settings.benchmarks), len(settings.benchmarks), "benchmarks")
     write_jsonl(ctx.payload / "responses.jsonl", lines)
     return numbers

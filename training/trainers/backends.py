@@ -67,7 +67,7 @@ class Backend(Protocol):
         """An Executor that stays as it is: weights from an artifact's `model`."""
         ...
 
-    def metrics(self) -> dict[str, float]:
+    async def metrics(self) -> dict[str, float]:
         """Speed of sampling, and what the sandbox counted."""
         ...
 

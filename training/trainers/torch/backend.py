@@ -65,7 +65,7 @@ class TorchBackend:
         self._engines.append(engine)
         return loop
 
-    def metrics(self) -> dict[str, float]:
+    async def metrics(self) -> dict[str, float]:
         """See `training.trainers.backends.Backend.metrics`."""
         totals = [engine.metrics() for engine in self._engines]
         seconds = max(sum(t["seconds"] for t in totals), 1e-9)

@@ -110,9 +110,12 @@ class VerlBackend:
         self._scoring.append(servers)
         return servers
 
-    def metrics(self) -> dict[str, float]:
-        """See `training.trainers.backends.Backend.metrics`."""
-        return {}
+    async def metrics(self) -> dict[str, float]:
+        """See `training.trainers.backends.Backend.metrics`; copies sample at the same time."""
+        totals = [t for servers in self._scoring for t in await servers.metrics() if t]
+        if not totals:
+            return {}
+        return {"engine_tokens_per_second": sum(t["tokens_per_second"] for t in totals)}
 
     async def call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do blocking work of verl on its thread, within the deadline.
