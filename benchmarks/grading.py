@@ -42,7 +42,8 @@ def pairs(kind: str, draw: random.Random) -> list[Pair]:
                 )
             )
         elif kind == "tuples and intervals":
-            made.append((f"({n}, {m}]", f"Final Answer: $({other}, {m}]$"))
+            low, high = n % 1000, 1000 + m
+            made.append((f"({low}, {high}]", f"Final Answer: $({low + i % 2}, {high}]$"))
         else:
             a, b = n % 50 + 1, m % 50 + 1
             made.append((f"{a}x^2 + {b}x", f"Final Answer: $x({a}x + {b + i % 2})$"))

@@ -82,6 +82,11 @@ def library_versions() -> dict[str, str]:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 (hex) of a file's contents."""
+    """sha256 (hex) of a file's contents, or of a folder's names and contents."""
+    if path.is_dir():
+        digest = hashlib.sha256()
+        for file in sorted(p for p in path.rglob("*") if p.is_file()):
+            digest.update(f"{file.relative_to(path)} {file_digest(file)}\n".encode())
+        return digest.hexdigest()
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

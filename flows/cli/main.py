@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from flows.cli import adopt, explain, grade, preflight, run, services, status
+from flows.cli import adopt, compare, evaluate, explain, grade, preflight, run, services, status
 from flows.cli.errors import UserError
 
 app = typer.Typer(
@@ -28,6 +28,8 @@ app.command("status")(status.status)
 app.command("preflight")(preflight.preflight)
 app.command("adopt")(adopt.adopt)
 app.command("grade")(grade.grade)
+app.command("evaluate")(evaluate.evaluate)
+app.command("compare")(compare.compare)
 
 
 def main() -> None:

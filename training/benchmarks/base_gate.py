@@ -36,17 +36,23 @@ def check_base(
     tolerance: float = DEFAULT_TOLERANCE,
 ) -> Gate:
     """Hold the base model's scores against `references` (per cent, by benchmark)."""
-    by_name = {s.benchmark: s for s in scores}
+    values = {s.benchmark: s.value for s in scores if s.complete and s.value is not None}
+    return check_values(values, references, tolerance)
+
+
+def check_values(
+    values: Mapping[str, float], references: Mapping[str, float], tolerance: float
+) -> Gate:
+    """The same for plain values: complete scores as fractions, by benchmark."""
     reasons = []
     if not references:
         reasons.append("not comparable: no reference scores are known for this base model")
     for name, reference in references.items():
-        found = by_name.get(name)
-        if found is None or found.value is None or not found.complete:
+        if name not in values:
             reasons.append(f"not comparable: {name} has no complete score for the base model")
-        elif abs(100 * found.value - reference) > tolerance:
+        elif abs(100 * values[name] - reference) > tolerance:
             reasons.append(
-                f"not comparable: {name} gives {100 * found.value:.1f} for the base model where "
+                f"not comparable: {name} gives {100 * values[name]:.1f} for the base model where "
                 f"{reference:.1f} ± {tolerance:.1f} is expected"
             )
     return Gate(not reasons, tuple(reasons))

@@ -76,6 +76,12 @@ def default_data_dir() -> Path | None:
     return next((place for place in places if place.is_dir()), None)
 
 
+def data_file(name: str, folder: Path) -> Path | None:
+    """The file or folder of the benchmark called `name` in a folder of benchmarks."""
+    places = (folder / f"{name}{ending}" for ending in (*ENDINGS, ""))
+    return next((place for place in places if place.exists()), None)
+
+
 def load(name: str, sources: Sources) -> Loaded | Missing:
     """Load the benchmark called `name`.
 
@@ -116,10 +122,9 @@ def _find(entry: Benchmark, sources: Sources) -> tuple[str, Iterator[tuple[dict[
             raise FileNotFoundError(f"the setting names {path}, which does not exist")
         return str(path), _rows_at(path)
     if sources.data_dir is not None:
-        for ending in (*ENDINGS, ""):
-            path = sources.data_dir / f"{entry.name}{ending}"
-            if path.exists():
-                return str(path), _rows_at(path)
+        found_file = data_file(entry.name, sources.data_dir)
+        if found_file is not None:
+            return str(found_file), _rows_at(found_file)
     if entry.format == "humaneval":
         found = _packaged_humaneval()
         if found is not None:

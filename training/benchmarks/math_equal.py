@@ -55,6 +55,7 @@ _NAME = re.compile(
     r"\s*\$?\s*(?:\\(?:angle|text|mathrm)\s*)?[\\A-Za-z][\w{}'\\]*(?:\([^()]*\))?\s*"
 )
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
+_FUNCTION = re.compile(r"\\?(?P<name>sin|cos|tan|cot|sec|csc|log|ln|exp)\b[^=]*=")
 _MAX_SIDES = 4
 _MAX_VERIFY = 400
 _MAX_PAIRS = 36
@@ -94,6 +95,8 @@ class Judge:
             if close is not None:
                 return Judgement(close, _tolerance_reason(close, policy), key_equal=close)
         same = same_key(gold, answer)
+        if same and _sine_for_cosine(gold, answer):
+            return Judgement(False, "values of different functions", key_equal=False)
         if same is not None:
             return Judgement(same, f"keys are {'equal' if same else 'different'}", key_equal=same)
         based = _same_base(gold, answer)
@@ -226,6 +229,12 @@ def _worded(gold: str, answer: str) -> Judgement | None:
     if len(gold_text) > 1 and gold_text.replace(" ", "").isalpha() and "\\text" in gold:
         return Judgement(False, "different words")
     return None
+
+
+def _sine_for_cosine(gold: str, answer: str) -> bool:
+    r"""True for `\sin x = a` against `\cos x = a`: equal values of different functions."""
+    functions = [_FUNCTION.match(text.strip(" $")) for text in (gold, answer)]
+    return all(functions) and len({m["name"] for m in functions if m}) > 1
 
 
 def _same_base(gold: str, answer: str) -> bool | None:
