@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 280
+LIMIT_S = 900
 
 STUBS = """
 from tasks import launchers

@@ -43,7 +43,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> World:
     return world
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_two_iterations_end_to_end(finished: World) -> None:
     summary = finished.summary("r")
     assert [row["iteration"] for row in summary["iterations"]] == [0, 1, 2]
@@ -68,7 +68,7 @@ def test_two_iterations_end_to_end(finished: World) -> None:
     assert finished.processes() == []
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_kill_in_the_executor_stage_is_bit_identical(finished: World, tmp_path: Path) -> None:
     """Finished stages are taken over, the killed one resumes, and the weights are the same."""
     world = World(tmp_path / "root", stubs=False)

@@ -17,7 +17,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "root", stubs=True)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_run_killed_and_started_again_then_once_more(world: World) -> None:
     arguments = (
         "run",
@@ -66,7 +66,7 @@ def test_run_killed_and_started_again_then_once_more(world: World) -> None:
     assert world.processes() == []
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_failures_end_the_run_with_a_sentence_or_are_tried_again(world: World) -> None:
     arguments = ("run", "--iterations", "1", "--name", "r")
     failed = world.cli(*arguments, STUB_FAIL="curriculum:1:numeric!")
@@ -114,7 +114,7 @@ def test_mistakes_are_refused_before_anything_runs(
     assert not (world.root / ".anchorloop" / "services.json").exists()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_request_to_stop_ends_everything(world: World, number: signal.Signals) -> None:
     seen = []
@@ -138,7 +138,7 @@ def test_a_request_to_stop_ends_everything(world: World, number: signal.Signals)
     assert "stopped" in world.cli("status").stdout
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_deployments_by_the_worker_and_zombies(world: World) -> None:
     world.killed(
         lambda: "curriculum:1 from 0" in world.starts,
