@@ -185,8 +185,8 @@ class _Planner:
         files = {}
         for name, text in evaluation.files.items():
             path = Path(text).resolve()
-            if not path.is_file():
-                raise ConfigError(f"evaluation.files.{name} = '{text}' is not a file")
+            if not path.exists():
+                raise ConfigError(f"evaluation.files.{name} = '{text}' is not a file or folder")
             files[f"benchmark.{name}"] = path
         return files
 
