@@ -6,6 +6,7 @@ and the folder has its name. An older one is deleted only after that.
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -39,13 +40,16 @@ class FolderCheckpoints:
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir()
         write(partial)
+        paths = [path for path in sorted(partial.rglob("*")) if path.is_file()]
         files = {
             path.relative_to(partial).as_posix(): [path.stat().st_size, file_digest(path)]
-            for path in sorted(partial.rglob("*"))
-            if path.is_file()
+            for path in paths
         }
         write_atomic(partial / _MANIFEST, json.dumps({"step": step, "files": files}))
+        for path in (*paths, *(p for p in partial.rglob("*") if p.is_dir()), partial):
+            _flush(path)
         partial.rename(target)
+        _flush(self.root)
         for old in self.steps()[KEEP:]:
             shutil.rmtree(self.root / f"step_{old}")
         return target
@@ -79,6 +83,15 @@ class FolderCheckpoints:
                 f"a checkpoint takes {need / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB "
                 "free; free some, then retry: the stage goes on from its last checkpoint"
             )
+
+
+def _flush(path: Path) -> None:
+    """Put a file or the names in a folder on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _verify(place: Path) -> None:
