@@ -58,7 +58,8 @@ def _take_limits(
 ) -> None:
     os.setsid()
     if own_user:
-        os.setresuid(harden.SLOT_ID, harden.SLOT_ID, harden.SLOT_ID)
+        user = os.geteuid()
+        os.setresuid(user, user, user)
     harden.set_dumpable(True)
     os.chdir(folder)
     os.dup2(stdin, 0)

@@ -7,8 +7,8 @@ import os
 
 from sandbox_image import seccomp
 
-SLOT_ID = 65533
-"""User and group of every program that runs in the sandbox."""
+PROGRAM_ID = 65533
+"""User and group of the programs, unless the client asks for another."""
 KEEPER_ID = 65532
 """Real user of the supervisor once it serves: a program cannot signal or trace it."""
 
@@ -50,7 +50,7 @@ def own_mounts(scratch: str) -> None:
     _check(_libc.umount2(b"/proc", _MNT_DETACH), "unmount /proc")
 
 
-def become_keeper() -> bool:
+def become_keeper(program_id: int) -> bool:
     """Leave root for the keeper's identity; True when programs get a user of their own.
 
     The supervisor's real and saved user become the keeper's and its effective user the
@@ -61,8 +61,8 @@ def become_keeper() -> bool:
     if os.geteuid() != 0:
         return False
     os.setgroups([])
-    os.setresgid(SLOT_ID, SLOT_ID, SLOT_ID)
-    os.setresuid(KEEPER_ID, SLOT_ID, KEEPER_ID)
+    os.setresgid(program_id, program_id, program_id)
+    os.setresuid(KEEPER_ID, program_id, KEEPER_ID)
     return True
 
 

@@ -36,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Serve one client; returns the exit status (0: the client closed the connection)."""
     parser = argparse.ArgumentParser(prog="sandbox_image")
     parser.add_argument("--socket", default=SOCKET)
+    parser.add_argument("--program-id", type=int, default=harden.PROGRAM_ID, help="their user")
     parser.add_argument("--unsafe", action="store_true", help="run without any isolation")
     options = parser.parse_args(arguments)
 
@@ -49,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         folder = SCRATCH
         harden.own_mounts(folder)
-        own_user = harden.become_keeper()
+        own_user = harden.become_keeper(options.program_id)
         also_wiped = [place for place in WRITABLE if os.access(place, os.W_OK)]
     harden.seal(isolated=not options.unsafe)
     os.umask(0o077)

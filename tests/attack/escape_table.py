@@ -64,7 +64,7 @@ for folder in ("/usr/bin", "/usr/sbin", "/usr/lib", "/bin"):
         if os.path.isfile(path) and os.stat(path).st_mode & 0o4000:
             found += 1
 ids = subprocess.run(["/usr/bin/id", "-u"], capture_output=True, text=True).stdout.strip()
-print(ids)
+print(ids == str(os.getuid()) != "0")
 try: os.setuid(0); print("root")
 except OSError: pass
 try: os.setgroups([0]); print("groups")
@@ -129,7 +129,7 @@ ESCAPES = [
         "[None, None, None, None]\n")),
     Attack(33, "forbidden system calls", _SYSCALLS, (OK,), prints("")),
     Attack(34, "inherited descriptors", _DESCRIPTORS, (OK,), prints("3 True\n")),
-    Attack(34, "privileges", _PRIVILEGE, (OK,), prints("1\n65533\n")),
+    Attack(34, "privileges", _PRIVILEGE, (OK,), prints("1\nTrue\n")),
     Attack(34, "trace the supervisor", "import ctypes\n"
         "print(ctypes.CDLL(None).ptrace(16, 1, 0, 0))", (OK,), prints("-1\n")),
 ]  # fmt: skip

@@ -52,7 +52,7 @@ def test_impossible_settings_are_refused(values: dict[str, object]) -> None:
 
 
 def test_both_sides_agree_on_what_they_share() -> None:
-    assert (isolation.SLOT_ID, isolation.KEEPER_ID) == (harden.SLOT_ID, harden.KEEPER_ID)
+    assert (isolation.PROGRAM_ID, isolation.KEEPER_ID) == (harden.PROGRAM_ID, harden.KEEPER_ID)
     assert isolation.source_hash() == supervisor_hash()
     assert worker._MAX_FRAME == wire.MAX_FRAME
 

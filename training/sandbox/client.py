@@ -41,9 +41,10 @@ class Sandbox:
     def __init__(self, settings: SandboxSettings | None = None) -> None:
         self._settings = settings or SandboxSettings()
         self._isolation: Isolation | None = None
-        self._free: asyncio.Queue[Worker] = asyncio.Queue()
+        self._free: asyncio.Queue[Worker | None] = asyncio.Queue()
         self._workers: set[Worker] = set()
         self._restarting: set[asyncio.Task[None]] = set()
+        self._left = self._settings.workers
         self._verdicts: Counter[Verdict] = Counter()
         self._restarts = self._retries = self._canaries = 0
         self._waited = self._worked = 0.0
@@ -157,18 +158,11 @@ class Sandbox:
                 self._replace(worker)
 
     async def _take(self) -> Worker | None:
-        """The next free supervisor; None when none is left and none is being started."""
-        waiting = asyncio.ensure_future(self._free.get())
-        try:
-            while not waiting.done():
-                if not self._workers and not self._restarting:
-                    return None
-                await asyncio.wait(
-                    {waiting, *self._restarting}, return_when=asyncio.FIRST_COMPLETED
-                )
-            return waiting.result()
-        finally:
-            waiting.cancel()
+        """The next free supervisor; None when all are lost and none could be started again."""
+        worker = await self._free.get()
+        if worker is None:
+            self._free.put_nowait(None)  # for whoever waits next
+        return worker
 
     async def _canary(self, worker: Worker) -> None:
         """Raise WorkerLost unless a trivial program comes back right."""
@@ -190,11 +184,14 @@ class Sandbox:
             await asyncio.sleep(attempt)
             self._restarts += 1
             worker = Worker(self._settings, self.isolation)
-            with contextlib.suppress(SandboxError):
+            with contextlib.suppress(SandboxError, OSError):
                 await worker.start()
                 self._workers.add(worker)
                 self._free.put_nowait(worker)
                 return
+        self._left -= 1
+        if self._left == 0:
+            self._free.put_nowait(None)
 
     def _check_infra(self, at_least: int) -> None:
         calls, failed = self._verdicts.total(), self._verdicts[Verdict.INFRA]

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +16,13 @@ PROJECT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = PROJECT / ".sandbox"
 """The virtual environment of untrusted code under bubblewrap: the scientific stack alone."""
 
-SLOT_ID = 65533
+PROGRAM_ID = 65533
 KEEPER_ID = 65532
-"""The supervisor's own users; the same two numbers as in `sandbox_image.harden`."""
+"""The users of programs and supervisor; the same two numbers as in `sandbox_image.harden`."""
 
 _HOME = "/opt/anchorloop"
 _ARGUMENTS = ["-s", "-P", "-B", "-m", "sandbox_image"]
+_CONTAINER_IDS = 1_000_000_000
 _CONTAINER_EXTRA_MB = 512  # beside a call's own memory: the supervisor, scratch, page tables
 
 
@@ -119,7 +121,7 @@ def bubblewrap_launch(socket_folder: Path) -> Launch:
     assert bwrap is not None, "choose() has found it"
     root = os.geteuid() == 0 and _ids_mapped()
     capabilities = ["CAP_SYS_ADMIN"] + (["CAP_SETUID", "CAP_SETGID"] if root else [])
-    identity = "0" if root else str(SLOT_ID)
+    identity = "0" if root else str(PROGRAM_ID)
     python = ENVIRONMENT / "bin" / "python"
     base = Path(os.path.realpath(python)).parents[1]
     command = [
@@ -152,6 +154,8 @@ def container_launch(settings: SandboxSettings, socket_folder: Path, name: str) 
         *("--tmpfs", "/scratch:rw,nosuid,nodev,noexec,size=64m,nr_inodes=8192,mode=0777"),
         *("--volume", f"{socket_folder}:/run/sandbox:ro"),
         settings.image,
+        # The kernel counts a user's processes over all containers, so each gets its own user.
+        *("--program-id", str(_CONTAINER_IDS + uuid.uuid4().int % _CONTAINER_IDS)),
     ]
     return Launch(command, container=name)
 
@@ -212,7 +216,7 @@ def _ids_mapped() -> bool:
     """Whether the supervisor's two ids exist in this process's own user namespace."""
     for line in Path("/proc/self/uid_map").read_text().splitlines():
         first, _, count = map(int, line.split())
-        if first <= KEEPER_ID and first + count > SLOT_ID:
+        if first <= KEEPER_ID and first + count > PROGRAM_ID:
             return True
     return False
 

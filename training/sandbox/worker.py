@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from training.sandbox.isolation import (
     KEEPER_ID,
-    SLOT_ID,
+    PROGRAM_ID,
     Launch,
     SandboxError,
     bubblewrap_launch,
@@ -224,7 +224,7 @@ def _map_users(info: int, block: int) -> None:
         if not text:
             return  # bwrap ended; its own words say why
         process = json.loads(text)["child-pid"]
-        count = SLOT_ID - KEEPER_ID + 1
+        count = PROGRAM_ID - KEEPER_ID + 1
         for kind in ("uid_map", "gid_map"):
             lines = f"0 0 1\n{KEEPER_ID} {KEEPER_ID} {count}\n"
             Path(f"/proc/{process}/{kind}").write_text(lines)
