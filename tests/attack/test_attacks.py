@@ -16,6 +16,8 @@ from integrity_table import INTEGRITY
 from sandbox_box import WALL, Box
 
 from training.sandbox import isolation as isolation_of
+from training.sandbox.client import SandboxError
+from training.sandbox.settings import SandboxSettings
 from training.sandbox.verdict import Verdict, observation
 
 ATTACKS = sorted([*RESOURCES, *INTEGRITY, *ESCAPES], key=lambda attack: attack.number)
@@ -81,6 +83,29 @@ def test_36_a_storm_leaves_bystanders_alone(isolation: str) -> None:
         assert metrics["sandbox/infra"] == 0
     finally:
         box.close()
+
+
+@pytest.mark.system
+def test_37_without_engine_or_image_calls_are_infra(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = SandboxSettings(isolation="container", image="anchorloop-absent")
+    with pytest.raises(SandboxError, match="'anchorloop-absent' is missing"):
+        isolation_of.choose(absent)
+    box = Box("container")
+    supervisor = box.supervisor()
+    monkeypatch.setenv("DOCKER_HOST", "unix:///run/no-engine")
+    with pytest.raises(SandboxError, match="no Docker engine answers"):
+        isolation_of.choose(absent)
+    supervisor.kill()
+    assert box.run("print(1)").verdict is Verdict.INFRA
+    with pytest.raises(SandboxError, match="1 of 1"):
+        box.close()
+
+
+def test_every_number_of_the_list_is_attacked() -> None:
+    alone = {17, 20, 36, 37}  # the tests above
+    assert {attack.number for attack in ATTACKS} | alone == set(range(1, 39))
 
 
 def test_two_sandboxes_do_not_see_each_other(isolation: str) -> None:
