@@ -46,8 +46,10 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def write_model(folder: Path) -> None:
-    """Save the scripted model with its tokenizer."""
+def write_model(
+    folder: Path, script: Mapping[str, Mapping[str, float]] = SCRIPT, positions: int = 128
+) -> None:
+    """Save a model that follows a script, with its tokenizer."""
     words, size = tokenizer(), len(TOKENS)
     width = 32
     model = Qwen3ForCausalLM(
@@ -59,7 +61,7 @@ def write_model(folder: Path) -> None:
             num_attention_heads=1,
             num_key_value_heads=1,
             head_dim=32,
-            max_position_embeddings=128,
+            max_position_embeddings=positions,
             tie_word_embeddings=False,
             eos_token_id=words.eos_token_id,
             pad_token_id=words.pad_token_id,
@@ -73,7 +75,7 @@ def write_model(folder: Path) -> None:
         core.embed_tokens.weight.copy_(torch.eye(size, width))
         scale = math.sqrt(width)  # what the final norm makes of a unit vector
         table = torch.full((size, size), -30.0)
-        for last, following in SCRIPT.items():
+        for last, following in script.items():
             for word, share in following.items():
                 table[TOKENS.index(last), TOKENS.index(word)] = math.log(share)
         model.lm_head.weight.zero_()

@@ -175,10 +175,11 @@ class VerlBackend:
             given = self._config.ray_kwargs.get("ray_init", {})
             options = dict(OmegaConf.to_container(given))  # type: ignore[arg-type]
         else:
-            prefix = "+ray_kwargs.ray_init."
+            prefix = "ray_kwargs.ray_init."
+            named = {n.removeprefix("+"): value for n, value in self._settings.verl.items()}
             options = {
                 name.removeprefix(prefix): value
-                for name, value in self._settings.verl.items()
+                for name, value in named.items()
                 if name.startswith(prefix)
             }
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]

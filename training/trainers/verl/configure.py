@@ -132,8 +132,7 @@ def _sampling(model: Model, rollout: Rollout, trainer: Trainer) -> dict[str, Any
         "name": "vllm",
         "dtype": model.dtype,
         "n": 1,
-        "temperature": rollout.temperature,
-        "top_p": rollout.top_p,
+        "temperature": 1.0,  # of log-probabilities; each request brings its own for sampling
         "calculate_log_probs": True,
         "logprobs_mode": "raw_logprobs",
         "max_model_len": rollout.max_context_tokens,

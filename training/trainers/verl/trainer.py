@@ -134,7 +134,6 @@ class StageTrainer(PPOTrainerSync):
             [float(counts[s]) for s, _ in flat],
         ]
         metrics: dict[str, float] = {}
-        batch.extra_info["temperature"] = self.config.actor_rollout_ref.rollout.temperature
         batch = self._compute_old_log_prob(batch, metrics)
         if self.use_reference_policy:
             self._compute_ref_log_prob(batch, metrics)
