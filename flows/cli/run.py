@@ -39,21 +39,30 @@ def run(
         str | None, typer.Option(help="MLflow server or store; default: this folder's own.")
     ] = None,
     stage_hours: Annotated[float, typer.Option(help="A stage that runs longer is ended.")] = 72.0,
+    launcher: Annotated[
+        str | None,
+        typer.Option(help="Where stages run: local or docker; default: the run's own, else local."),
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Image of --launcher docker; default: anchorloop-gpu.")
+    ] = None,
 ) -> None:
     """Run an experiment, or go on with one that was interrupted (same arguments)."""
     from flows.naming import default_name, resolve
     from flows.services import ServiceError, Services
     from tasks.home import home
+    from tasks.launchers import launcher as place_of
     from tasks.runs import RunError, create
     from training.config_load import parse_assignments
-    from training.errors import ConfigError
+    from training.errors import ConfigError, InfraError
 
     name = name or default_name(profile, method, seed)
     try:
         overrides = parse_assignments(set_ or [])
         config = resolve(profile, method, seed, iterations, overrides)
-        create(config, name, study, tracking_uri, stage_hours)
-    except (ConfigError, RunError) as error:
+        settings = create(config, name, study, tracking_uri, stage_hours, launcher, image)
+        place_of(settings.launcher, settings.image).image()
+    except (ConfigError, InfraError, RunError) as error:
         raise UserError(str(error)) from None
     asked = {
         "profile": profile,
@@ -65,6 +74,8 @@ def run(
         "study": study,
         "tracking_uri": tracking_uri,
         "stage_hours": stage_hours,
+        "launcher": launcher,
+        "image": image,
     }
     services = Services(home())
     signal.signal(signal.SIGTERM, _interrupt)
@@ -129,6 +140,7 @@ def _hand_over() -> None:
 
 def _experiment(asked: dict[str, Any]) -> dict[str, Any]:
     import httpx
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     from flows.experiment import experiment
     from tasks.runs import RunError
@@ -142,7 +154,9 @@ def _experiment(asked: dict[str, Any]) -> dict[str, Any]:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     try:
-        return dict(experiment(**asked))
+        # nobody waits for heartbeats here, and stopping them costs every flow a second
+        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+            return dict(experiment(**asked))
     except (RunError, ConfigError) as error:
         raise UserError(str(error)) from None
     except (StageFailed, StageError) as error:

@@ -11,11 +11,9 @@ import pytest
 from tests.integration.flow_world import World, history, mlflow_runs
 
 SHORT = {
-    "model.tiny.warm_start_steps": 300,
     "curriculum.steps": 2,
     "curriculum.batch_size": 8,
     "executor.steps": 6,
-    "rollout.group_size": 4,
     "evaluation.limit": 16,
     "gate.min_mean_at_k": 0,
     "gate.max_top_answer_share": 1,
