@@ -113,3 +113,21 @@ def test_math_verify_is_killed_and_replaced() -> None:
         assert time.monotonic() - started < HANG_SECONDS
         assert pool.verify("$x+1$", "$1+x$").equal is True
         assert pool.verify("$x+1$", "$1-x$").equal is False
+
+
+REPEATED = [
+    "answer is ", "answer is the ", "Final Answer: ", "\\boxed{", "\\boxed{1} and ", "**",
+    "```python\n", "<python>", "(", "[", "\\{", "$", "\\(", "\\[", "\n", " ", "(A) or ", "1,",
+    "\\frac{", "a=", "x^{", "Question: ", "0,000", "choose (", "\\text{",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REPEATED)
+def test_long_repetitive_responses_are_read_in_bounded_time(grader: Grader, text: str) -> None:
+    response = text * (100_000 // len(text))
+    started = time.monotonic()
+    choice = Question("q", "", "A", choices=("x", "y"))
+    grader.grade_text(AnswerKind.MATH, Question("q", "", "5"), response)
+    grader.grade_text(AnswerKind.CHOICE, choice, response)
+    grader.grade_text(AnswerKind.BBEH, Question("q", "", "5"), response)
+    assert time.monotonic() - started < HANG_SECONDS

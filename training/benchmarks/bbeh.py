@@ -15,7 +15,7 @@ from training.benchmarks.response_text import own_words
 from training.benchmarks.schema import Grade, Question
 
 _FINAL_LINE = re.compile(
-    r"^[\s>#*_`]*final\s+answer[\s*_`]*[:：][\s*_`]*(.+)$", re.IGNORECASE | re.MULTILINE
+    r"^[ \t>#*_`]*final[ \t]+answer[\s*_`]*[:：][\s*_`]*(.+)$", re.IGNORECASE | re.MULTILINE
 )
 _ANSWER_IS = re.compile(r"\bthe\s+(?:final\s+)?answer\s+is\s*[:：]?\s*", re.IGNORECASE)
 _WRAPPERS = ("boxed{", "text{", "texttt{")

@@ -30,7 +30,7 @@ _AFTER = (
 _STATED = _OPEN + _OPTION + _OPEN + _LETTER + _AFTER
 
 _FINAL_LINE = re.compile(
-    r"^[\s>#*_`]*final\s+answer[\s*_`]*[:：]" + _STATED, re.IGNORECASE | re.MULTILINE
+    r"^[ \t>#*_`]*final[ \t]+answer[\s*_`]*[:：]" + _STATED, re.IGNORECASE | re.MULTILINE
 )
 _BOXED = re.compile(
     r"\\boxed\s*\{\s*" + _WRAP + r"(?:\\?[(\[]\s*)?" + _WRAP + _LETTER + r"(?=\s*[)\]}.,:;\\])"

@@ -42,6 +42,7 @@ class Grader:
         self._generic = generic
 
     async def __aenter__(self) -> Grader:
+        self._pool.start()
         return self
 
     async def __aexit__(

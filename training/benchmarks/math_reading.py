@@ -33,7 +33,8 @@ _MARKED = re.compile(r"^[ \t]*(?:####|A:|Ans(?:wer)?\.?:)[ \t]*(?=\S)", re.MULTI
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?=[^\s{]))|\\framebox\s*\{")
 _JOINT = re.compile(r"[^.\n]{0,60}?(?:,|;|\band\b|\bor\b|\\quad|^)[^.\n]{0,60}", re.DOTALL)
 _MATH = re.compile(
-    r"\$\$(?P<a>.+?)\$\$|(?<!\\)\$(?P<b>[^$]+?)(?<!\\)\$|\\\((?P<c>.+?)\\\)|\\\[(?P<d>.+?)\\\]",
+    r"\$\$(?P<a>[^$]{1,500})\$\$|(?<!\\)\$(?P<b>[^$]{1,500}?)(?<!\\)\$"
+    r"|\\\((?P<c>.{1,500}?)\\\)|\\\[(?P<d>.{1,500}?)\\\]",
     re.DOTALL,
 )
 _NUMBER = re.compile(
@@ -43,6 +44,9 @@ _NUMBER = re.compile(
 )
 _SENTENCE_END = re.compile(r"\.(?=\s+[A-Z]|\s*$)|\n|(?<=\s)I hope it is correct", re.MULTILINE)
 _CODE = re.compile(r"__\w+__|\bimport\b|\w\([\"']")
+_MAX_STATEMENT = 2000  # characters of a statement or line that are looked at
+_MAX_STATEMENTS = 20
+_MAX_BOXES = 40
 _WORDS = re.compile(r"\b(?!and\b)[A-Za-z]{3,}")
 _COMMAND = re.compile(r"\\(?:begin|end|text\w*|mbox|mathrm)\s*\{[^{}]*\}|\\[A-Za-z]+")
 
@@ -53,7 +57,9 @@ def read_stated(response: str) -> Reading:
     finals = list(_FINAL.finditer(text))
     if finals:
         cut = before_next_question(text, finals[0].end())
-        answers = [_statement(cut[m.end() :]) for m in finals if m.end() <= len(cut)]
+        within = [m for m in finals if m.end() <= len(cut)]
+        within = within[:_MAX_STATEMENTS] + within[-1:]
+        answers = [_statement(cut[m.end() : m.end() + _MAX_STATEMENT]) for m in within]
         return _agreed([a for a in answers if a], "final answer line")
     boxes = boxed(text)
     if boxes:
@@ -63,7 +69,7 @@ def read_stated(response: str) -> Reading:
         if found:
             cut = before_next_question(text, found[0].end())
             last = [m for m in found if m.end() <= len(cut)][-1]
-            answer = _statement(cut[last.end() :])
+            answer = _statement(cut[last.end() : last.end() + _MAX_STATEMENT])
             if answer:
                 return Reading(answer, how)
     text = text.strip()
@@ -87,7 +93,7 @@ def read_any(response: str) -> Reading:
     for line in reversed(text.splitlines()):
         if line.strip() and keys(line):
             return Reading(line.strip(), "last line")
-        last = _values(line)
+        last = _values(line[-_MAX_STATEMENT:])
         if last:
             return Reading(last[-1], "last value of the text")
     if len(text) <= 60:
@@ -101,7 +107,7 @@ def boxed(text: str) -> str | None:
     `\boxed{2} and \boxed{3}` is one list of two answers; repeating a box adds nothing.
     """
     found: list[tuple[int, int, str]] = []
-    for match in _BOX.finditer(text):
+    for match in list(_BOX.finditer(text))[-_MAX_BOXES:]:
         content, end = _box_content(text, match)
         if content:
             found.append((match.start(), end, content))
@@ -182,4 +188,6 @@ def _values(sentence: str) -> list[str]:
 
 def _is_prose(text: str) -> bool:
     """True when words stand in the text beside its mathematics."""
+    if len(text) > _MAX_STATEMENT:
+        return True
     return bool(_WORDS.search(_COMMAND.sub(" ", _MATH.sub(" ", text))))

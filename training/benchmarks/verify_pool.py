@@ -68,6 +68,16 @@ class VerifyPool:
     ) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Start every process now, without waiting for it: the first question then need not."""
+        count = self._idle.qsize()
+        taken = [self._idle.get() for _ in range(count)]
+        for worker in taken:
+            if worker is None:
+                worker = _Worker()
+                self._workers.append(worker)
+            self._idle.put(worker)
+
     def verify(self, gold: str, answer: str) -> Verified:
         """Whether math-verify takes `answer` for `gold`.
 
