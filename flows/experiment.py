@@ -32,6 +32,8 @@ def experiment(
     study: str = "anchorloop",
     tracking_uri: str | None = None,
     stage_hours: float = 72.0,
+    launcher: str | None = None,
+    image: str | None = None,
 ) -> dict[str, Any]:
     """Run an experiment, or go on with it; returns its summary.
 
@@ -45,10 +47,13 @@ def experiment(
         study: MLflow experiment.
         tracking_uri: MLflow server or store; empty means this machine's own.
         stage_hours: A stage that runs longer is ended.
+        launcher: Where stages run: local (a process) or docker (a container); empty means what
+            the run has, else local.
+        image: Container image of launcher docker; empty means anchorloop-gpu.
     """
     config = resolve(profile, method, seed, iterations, given(overrides))
     run = name or default_name(profile, method, seed)
-    create(config, run, study, tracking_uri, stage_hours)
+    create(config, run, study, tracking_uri, stage_hours, launcher, image)
     with driving(run) as opened:
         names = [run, *(f"{run}/i{t}" for t in range(config.iterations + 1))]
         close_zombies(names, str(runtime.flow_run.id))

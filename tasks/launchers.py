@@ -1,6 +1,6 @@
 """Where a stage runs: a launcher starts ``python -m training.stages`` and hands back its process.
 
-``local`` starts a subprocess. A launcher of another kind joins by the same two protocols.
+``local`` starts a subprocess, ``docker`` a container (``tasks.docker_launcher``).
 """
 
 import contextlib
@@ -21,6 +21,9 @@ THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 """One thread unless the user's environment says more: small models gain nothing from a second,
 and spinning threads lose several times over when a neighbour is busy."""
 
+DEFAULT_IMAGE = "anchorloop-gpu"
+"""Name of the image that ``training/Dockerfile`` makes."""
+
 STOP_GRACE_S = 20.0
 """Seconds between the request to end (SIGTERM) and the end by force (SIGKILL)."""
 
@@ -34,7 +37,11 @@ class Job:
     out: Path
     log: Path
     python: str = sys.executable
-    """Interpreter of the stage, for launchers on this machine."""
+    """Interpreter of the stage, for the launcher ``local``."""
+    run: str = ""
+    """Name of the run that pays for the attempt."""
+    run_id: str = ""
+    """What tells this run from another one of the same name."""
 
     def command(self, python: str, module: str) -> list[str]:
         """The stage's command line, the same for every launcher."""
@@ -44,6 +51,11 @@ class Job:
 
 class Running(Protocol):
     """A stage that was started."""
+
+    log: Path
+    """What it prints."""
+    out_of_memory: bool
+    """Whether it is known to have been killed for want of memory; meaningful after its end."""
 
     def wait(self, seconds: float) -> int | None:
         """Wait at most so long; exit status, negative for a signal, or None while it runs."""
@@ -59,8 +71,22 @@ class Launcher(Protocol):
 
     name: str
 
+    def image(self) -> str | None:
+        """Digest of the container image in use, or None where there is none.
+
+        Raises ConfigError when the image is absent, InfraError when nobody can be asked.
+        """
+        ...
+
+    def adopt(self, job: Job) -> Running | None:
+        """The attempt that an earlier driver of this run left running, or None.
+
+        What is left of one that ended is removed. Raises InfraError.
+        """
+        ...
+
     def start(self, job: Job) -> Running:
-        """Start one attempt. Raises OSError when the process cannot be started."""
+        """Start one attempt. Raises a StageError, or OSError, when it cannot be started."""
         ...
 
 
@@ -72,6 +98,12 @@ class LocalLauncher:
     def __init__(self, module: str = "training.stages") -> None:
         """``module`` is the program that honours the stage contract."""
         self._module = module
+
+    def image(self) -> None:
+        """None: a subprocess has no image."""
+
+    def adopt(self, _job: Job) -> None:
+        """None: a subprocess dies with its driver."""
 
     def start(self, job: Job) -> "LocalRunning":
         """Start the stage's process; see ``Launcher.start``."""
@@ -89,14 +121,17 @@ class LocalLauncher:
                 start_new_session=True,
                 env={**THREADS, **os.environ, **QUIET, "PYTHONPATH": path},
             )
-        return LocalRunning(process)
+        return LocalRunning(process, job.log)
 
 
 class LocalRunning:
     """A stage's subprocess and its process group."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
+    out_of_memory = False
+    """Of a killed process nobody says why it was killed."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self._process, self.log = process, log
 
     @property
     def pid(self) -> int:
@@ -132,12 +167,22 @@ class LocalRunning:
         return True
 
 
-LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": LocalLauncher}
+def _docker(image: str = DEFAULT_IMAGE) -> Launcher:
+    from tasks.docker_launcher import DockerLauncher  # needs a third of a second
+
+    return DockerLauncher(image)
 
 
-def launcher(name: str) -> Launcher:
-    """The launcher of that name. Raises ValueError for an unknown one."""
+LAUNCHERS: dict[str, Callable[..., Launcher]] = {"local": LocalLauncher, "docker": _docker}
+
+
+def launcher(name: str, image: str | None = None) -> Launcher:
+    """The launcher of that name. Raises ValueError for an unknown one, or a needless image."""
     if name not in LAUNCHERS:
         known = ", ".join(sorted(LAUNCHERS))
         raise ValueError(f"launcher '{name}' does not exist; choose from {known}")
-    return LAUNCHERS[name]()
+    if image is None:
+        return LAUNCHERS[name]()
+    if name != "docker":
+        raise ValueError(f"launcher '{name}' takes no image; add --launcher docker")
+    return LAUNCHERS[name](image)

@@ -41,6 +41,8 @@ class RunSettings:
     study: str
     tracking_uri: str
     launcher: str = "local"
+    image: str | None = None
+    """Name, digest or id of the stages' container image; None where the launcher has its own."""
     stage_hours: float = 72.0
 
 
@@ -51,7 +53,7 @@ class Run:
         self.home, self.settings, self.config = place, settings, config
         self.folder = place.run(settings.name)
         self.store = Store(place.store)
-        self.launcher: Launcher = launcher(settings.launcher)
+        self.launcher: Launcher = launcher(settings.launcher, settings.image)
         self.entries: list[PlanEntry] = plan(config)
 
     @property
@@ -157,10 +159,14 @@ def create(
     study: str,
     tracking_uri: str | None = None,
     stage_hours: float = 72.0,
+    where: str | None = None,
+    image: str | None = None,
 ) -> RunSettings:
     """Make the folder of a new run, or check that an existing one was asked the same.
 
-    Raises RunError, with the difference, when it was asked something else.
+    ``where`` is the launcher (None: that of the existing run, else ``local``), ``image`` its
+    container image. Raises RunError, with the difference, when it was asked something else, and
+    for a launcher that does not exist.
     """
     place = home()
     try:
@@ -180,14 +186,27 @@ def create(
         settings = replace(
             settings, tracking_uri=tracking_uri or settings.tracking_uri, stage_hours=stage_hours
         )
+        if where or image:
+            settings = replace(settings, launcher=where or settings.launcher, image=image)
+        _check_launcher(settings)
     else:
+        uri = tracking_uri or place.tracking_uri
+        settings = RunSettings(
+            name, uuid.uuid4().hex, study, uri, where or "local", image, stage_hours
+        )
+        _check_launcher(settings)
         folder.mkdir(mode=0o700, exist_ok=True)
         text = yaml.safe_dump(asked, sort_keys=False, allow_unicode=True)
         write_atomic(folder / "config.yaml", text)
-        uri = tracking_uri or place.tracking_uri
-        settings = RunSettings(name, uuid.uuid4().hex, study, uri, stage_hours=stage_hours)
     write_atomic(folder / "run.json", json.dumps(asdict(settings), indent=1))
     return settings
+
+
+def _check_launcher(settings: RunSettings) -> None:
+    try:
+        launcher(settings.launcher, settings.image)
+    except ValueError as error:
+        raise RunError(str(error)) from None
 
 
 def read_settings(folder: Path) -> RunSettings:

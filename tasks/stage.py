@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tasks.metric_keys import stage_values
 from tasks.runs import Run
 from tasks.tracking import child
 from tasks.watch import MetricsTail, Progress, read_progress
+from training.errors import StageError
 from training.plan import PlanEntry
 from training.store import Place, write_atomic
 
@@ -58,7 +59,8 @@ class StageFailed(RuntimeError):
 def run_stage(run: Run, entry: PlanEntry, show: Show | None = None) -> Outcome:
     """Make sure the stage's artifact is there and whole; returns what it took.
 
-    Raises StageFailed. Whatever ends this call ends the stage's process too.
+    Raises StageFailed. Whatever ends this call ends the stage's process too; what outlives a
+    killed driver (a container) is watched again by the next one.
     """
     started = time.monotonic()
     place = run.store.place(entry.identity)
@@ -66,13 +68,23 @@ def run_stage(run: Run, entry: PlanEntry, show: Show | None = None) -> Outcome:
     now = {"stage": entry.name, "identity": entry.identity}
     write_atomic(run.folder / "current.json", json.dumps(now))
     reused = True
-    while not _done(run, entry, place):
-        if run.store.holder(entry.identity) is not None:
-            watch.somebody_else()
-            continue
-        log.info("%s started", entry.name)
-        reused = False
-        _launch(run, entry, place, watch)
+    try:
+        while True:
+            left = run.launcher.adopt(_job(run, entry, place))
+            if left is not None:
+                log.info("%s is still running and is watched again", entry.name)
+                reused = False
+                _see_through(run, entry, left, watch, None)
+            elif _done(run, entry, place):
+                break
+            elif run.store.holder(entry.identity) is not None:
+                watch.somebody_else()
+            else:
+                log.info("%s started", entry.name)
+                reused = False
+                _launch(run, entry, place, watch)
+    except StageError as error:
+        raise StageFailed(entry, error.kind, str(error), None) from error
     watch.look(force=True)
     result = run.store.result(entry.identity)
     outcome = Outcome(
@@ -113,29 +125,49 @@ def _done(run: Run, entry: PlanEntry, place: Place) -> bool:
     return not stale
 
 
-def _launch(run: Run, entry: PlanEntry, place: Place, watch: "_Watch") -> None:
-    place.work.mkdir(mode=0o700, parents=True, exist_ok=True)
-    entry.spec.save(place.spec)
+def _job(run: Run, entry: PlanEntry, place: Place) -> Job:
     attempt = run.store.attempt(entry.identity) + 1
-    job = Job(
+    return Job(
         stage=entry.spec.stage,
         spec=place.spec,
         out=place.root,
         log=place.work / "logs" / f"attempt_{attempt}" / "output.log",
-        python=_python(entry),
+        run=run.name,
+        run_id=run.settings.uid,
     )
+
+
+def _launch(run: Run, entry: PlanEntry, place: Place, watch: "_Watch") -> None:
+    place.work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    entry.spec.save(place.spec)
+    job = _job(run, entry, place)
+    if run.launcher.name == "local":
+        job = replace(job, python=_python(entry))
     before = _stamp(place.failure)
-    running = run.launcher.start(job)
+    _see_through(run, entry, run.launcher.start(job), watch, before)
+
+
+def _see_through(
+    run: Run,
+    entry: PlanEntry,
+    running: Running,
+    watch: "_Watch",
+    before: tuple[int, int] | None,
+) -> None:
+    """Watch a started stage to its end; ``before`` is the stamp of an older failure.json."""
     try:
         status = watch.until_it_ends(running, run.settings.stage_hours * 3600)
     finally:
         running.stop()
     if status is None:
         message = f"it ran longer than {run.settings.stage_hours:g} hours (--stage-hours)"
-        raise StageFailed(entry, "interrupted", message, job.log)
+        raise StageFailed(entry, "interrupted", message, running.log)
     if status != 0 or run.store.verify(entry.identity) is None:
-        kind, message = _failure(place, before, status)
-        raise StageFailed(entry, kind, message, job.log)
+        if running.out_of_memory:
+            kind, message = "out_of_memory", "it was killed at the memory limit of its container"
+        else:
+            kind, message = _failure(run.store.place(entry.identity), before, status)
+        raise StageFailed(entry, kind, message, running.log)
 
 
 def _python(entry: PlanEntry) -> str:

@@ -73,5 +73,7 @@ def _tags(run: Run, flow_run: str | None) -> dict[str, str]:
         "code_version": _version(),
         "code_hash": run.code_hash,
         "sandbox": config.sandbox.isolation,
+        "launcher": run.settings.launcher,
+        "image": run.launcher.image() or "none",
         "prefect_flow_run_id": flow_run or "none",
     }

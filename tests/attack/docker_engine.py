@@ -22,16 +22,19 @@ _START_SECONDS, _BUILD_SECONDS = 60, 900
 
 
 @contextlib.contextmanager
-def private_engine() -> Iterator[str]:
-    """Start dockerd without network, yield its DOCKER_HOST, and end exactly what was started."""
+def private_engine(data: Path = _DATA) -> Iterator[str]:
+    """Start dockerd without network, yield its DOCKER_HOST, and end exactly what was started.
+
+    `data` keeps its images and containers; one engine at a time may use it.
+    """
     if shutil.which("dockerd") is None or shutil.which("docker") is None:
         raise RuntimeError("no dockerd to start: install Docker (Debian: docker.io)")
-    _DATA.mkdir(parents=True, exist_ok=True)
+    data.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="anchorloop-docker-"))
     host = f"unix://{folder}/socket"
     log = (folder / "log").open("wb")
     engine = subprocess.Popen(
-        ["dockerd", "--data-root", str(_DATA), "--exec-root", str(folder / "exec"),
+        ["dockerd", "--data-root", str(data), "--exec-root", str(folder / "exec"),
          "--pidfile", str(folder / "pid"), "--host", host, "--iptables=false", "--bridge=none"],
         stdout=log, stderr=log, start_new_session=True,
     )  # fmt: skip

@@ -16,9 +16,9 @@ from training.fingerprint import code_fingerprint
 def change_code(monkeypatch: pytest.MonkeyPatch, *stages: str) -> None:
     """As if the code of these stages (and of them alone) had changed."""
 
-    def changed(module: str) -> str:
-        code = code_fingerprint(module)
-        return code[::-1] if module.rpartition(".")[2] in stages else code
+    def changed(stage: str, *backend: str) -> str:
+        code = code_fingerprint(stage, *backend)
+        return code[::-1] if stage.rpartition(".")[2] in stages else code
 
     monkeypatch.setattr("training.plan.code_fingerprint", changed)
 

@@ -107,5 +107,7 @@ def test_stage_dies_with_a_killed_driver(job: Job, tmp_path: Path) -> None:
 
 
 def test_unknown_launcher_is_refused() -> None:
-    with pytest.raises(ValueError, match="launcher 'moon' does not exist; choose from local"):
+    with pytest.raises(
+        ValueError, match="launcher 'moon' does not exist; choose from docker, local"
+    ):
         launcher("moon")

@@ -1,0 +1,53 @@
+"""An image for stage containers that needs no registry: an empty root and this machine's Python.
+
+Everything in it is seen through read-only mounts; the image itself says which program runs.
+"""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+def mounts() -> tuple[str, ...]:
+    """Folders of this machine that hold its Python, our packages and the shared libraries."""
+    folders = {"/usr", os.path.realpath(sys.base_prefix), sys.prefix, str(ROOT / "tests")}
+    folders |= {f"/{name}" for name in _LINKS if _is_real_folder(name)}
+    return tuple(sorted(f for f in folders if f == "/usr" or not f.startswith("/usr/")))
+
+
+def make_image(host: str, program: list[str], **environment: str) -> str:
+    """Make an image that runs this Python with these arguments; returns its digest."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in ("etc", "tmp"):
+            folder = tarfile.TarInfo(name)
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            tar.addfile(folder)
+        cache = Path("/etc/ld.so.cache")
+        if cache.exists():
+            tar.add(cache, "etc/ld.so.cache")
+        for name in _LINKS:
+            if Path(f"/{name}").is_symlink():
+                link = tarfile.TarInfo(name)
+                link.type, link.linkname = tarfile.SYMTYPE, os.readlink(f"/{name}")
+                tar.addfile(link)
+    changes = [f"ENTRYPOINT {json.dumps([sys.executable, *program])}"]
+    changes += [f"ENV {name}={value}" for name, value in environment.items()]
+    words = [word for change in changes for word in ("--change", change)]
+    command = ["docker", "--host", host, "import", *words, "-"]
+    done = subprocess.run(
+        command, input=packed.getvalue(), capture_output=True, check=True, timeout=60
+    )
+    return done.stdout.decode().strip()
+
+
+def _is_real_folder(name: str) -> bool:
+    path = Path(f"/{name}")
+    return path.is_dir() and not path.is_symlink()

@@ -1,0 +1,204 @@
+"""Stages in real containers: an engine of the tests' own, an image with this machine's Python."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from tasks import launchers
+from tasks.docker_launcher import DockerLauncher
+from tasks.runs import create, driving
+from tasks.stage import StageFailed, run_stage
+from tests.attack.docker_engine import private_engine
+from tests.contract.stage_image import ROOT, make_image, mounts
+from training.config_load import load_config
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+_RUN = "import sys, runpy; sys.path.append({!r}); runpy.run_module({!r}, None, '__main__')"
+STUB_PROGRAM = ["-c", _RUN.format(str(ROOT), "tests.contract.stub_stages")]
+GLUTTON = ["-c", "kept = [bytearray(1 << 24) for _ in range(1 << 10)]"]
+MEMORY = 512 << 20
+DRIVER = """
+    import sys
+    from tasks import launchers
+    from tasks.docker_launcher import DockerLauncher
+    from tasks.runs import driving
+    from tasks.stage import run_stage
+    from tests.contract.stage_image import mounts
+    launchers.LAUNCHERS["docker"] = lambda image: DockerLauncher(image, mounts())
+    with driving("r") as run:
+        run_stage(run, run.entry(0, "base_model"))
+"""
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[docker.DockerClient]:
+    with (
+        private_engine(tmp_path_factory.mktemp("docker")) as host,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("DOCKER_HOST", host)
+        client = docker.DockerClient(host, timeout=60)
+        yield client
+        client.close()
+
+
+@pytest.fixture
+def world(engine: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty root whose stages run in containers; afterwards no container may be left."""
+    monkeypatch.setenv("ANCHORLOOP_HOME", str(tmp_path))
+    monkeypatch.setitem(
+        launchers.LAUNCHERS, "docker", lambda image: DockerLauncher(image, mounts())
+    )
+    os.chdir(ROOT)
+    yield tmp_path
+    left = engine.containers.list(all=True)
+    for container in left:
+        container.remove(force=True)
+    assert [container.name for container in left] == []
+
+
+def new_run(program: list[str], **environment: str) -> str:
+    """A run named r whose stages are this program; returns the digest of its image."""
+    image = make_image(os.environ["DOCKER_HOST"], program, **environment)
+    config = load_config("tiny", "anchorloop", {"iterations": 1, "rollout": {"tool": False}})
+    create(config, "r", "study", where="docker", image=image)
+    return image
+
+
+def stub_run(world: Path, **environment: str) -> None:
+    starts = world / ".anchorloop" / "store" / "starts.log"
+    new_run(STUB_PROGRAM, STUB_LOG=str(starts), **environment)
+
+
+def starts(world: Path) -> list[str]:
+    return (world / ".anchorloop" / "store" / "starts.log").read_text().splitlines()
+
+
+def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def begun(world: Path) -> bool:
+    """Whether the first stage has passed a step."""
+    return bool(list(world.glob(".anchorloop/store/*/work/checkpoint.json")))
+
+
+def driver(world: Path) -> "subprocess.Popen[bytes]":
+    """A process of its own that runs the first stage and can be killed."""
+    said = (world / "driver.log").open("ab")
+    command = [sys.executable, "-c", textwrap.dedent(DRIVER)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said)
+
+
+def test_a_real_stage_runs_to_its_end(world: Path, engine: docker.DockerClient) -> None:
+    image = new_run(["-m", "training.stages"])
+    with driving("r") as run:
+        curriculum, pool = run.entry(1, "curriculum"), run.entry(1, "task_pool")
+        place = run.store.place(curriculum.identity)
+        place.payload.mkdir(parents=True)
+        candidate = {"step": 0, "index": 0, "r_fmt": 1, "problem": "1 + 1"}
+        (place.payload / "candidates.jsonl").write_text(json.dumps(candidate) + "\n")
+        with run.store.hold(curriculum.identity) as attempt:
+            result = {"metrics": {}, "seconds": 1.0, "steps": 1, "inputs": {}}
+            run.store.publish(curriculum.identity, attempt, result)
+        outcome = run_stage(run, pool)
+        assert run_stage(run, pool).reused
+    assert outcome.metrics["tasks"] == 1
+    note = next(Path(outcome.path).parent.glob("work/logs/*/container.json"))
+    assert json.loads(note.read_text())["image"] == image
+
+
+def test_the_container_outlives_a_killed_driver_and_is_watched_again(
+    world: Path, engine: docker.DockerClient
+) -> None:
+    stub_run(world, STUB_STEP_S="2")
+    first = driver(world)
+    until(lambda: begun(world))
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    (running,) = engine.containers.list()
+    assert running.labels["anchorloop.run"] == "r"
+    assert running.labels["anchorloop.stage"] == "base_model"
+    with driving("r") as run:
+        entry = run.entry(0, "base_model")
+        assert running.labels["anchorloop.identity"] == entry.identity
+        outcome = run_stage(run, entry)
+        assert run_stage(run, entry).reused
+    assert not outcome.reused
+    assert starts(world) == ["base_model:0 from 0"]
+
+
+def test_a_stage_is_cancelled_with_its_driver(world: Path, engine: docker.DockerClient) -> None:
+    stub_run(world, STUB_STEP_S="2")
+    first = driver(world)
+    until(lambda: begun(world))
+    os.kill(first.pid, signal.SIGINT)
+    assert first.wait(60) != 0
+    assert engine.containers.list(all=True) == []
+    failure = next(world.glob(".anchorloop/store/*/work/failure.json"))
+    assert json.loads(failure.read_text())["kind"] == "interrupted"
+
+
+def test_a_kill_for_want_of_memory_is_told_apart(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_run(GLUTTON)
+    small = DockerLauncher
+    monkeypatch.setitem(launchers.LAUNCHERS, "docker", lambda image: small(image, mounts(), MEMORY))
+    with driving("r") as run, pytest.raises(StageFailed, match="out_of_memory: it was killed") as e:
+        run_stage(run, run.entry(0, "base_model"))
+    assert e.value.kind == "out_of_memory"
+
+
+def test_a_container_that_somebody_kills_is_not_taken_for_one_out_of_memory(world: Path) -> None:
+    new_run(["-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM); os._exit(137)"])
+    with driving("r") as run, pytest.raises(StageFailed, match="its process was killed") as e:
+        run_stage(run, run.entry(0, "base_model"))
+    assert e.value.kind == "interrupted"
+
+
+def test_a_dead_leftover_is_removed_and_the_stage_goes_on(
+    world: Path, engine: docker.DockerClient
+) -> None:
+    stub_run(world, STUB_STEP_S="2")
+    first = driver(world)
+    until(lambda: begun(world))
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    (left,) = engine.containers.list()
+    left.kill()
+    until(lambda: not engine.containers.list())
+    with driving("r") as run:
+        assert not run_stage(run, run.entry(0, "base_model")).reused
+    assert len(starts(world)) == 2
+    assert starts(world)[1] != "base_model:0 from 0"
+
+
+def test_failures_and_output_arrive(world: Path) -> None:
+    stub_run(world, STUB_FAIL="base_model:0:numeric!")
+    with driving("r") as run, pytest.raises(StageFailed, match="the stub's loss became nan") as e:
+        run_stage(run, run.entry(0, "base_model"))
+    assert e.value.kind == "numeric"
+    assert e.value.log_file is not None
+    assert "the stub's loss became nan" in e.value.log_file.read_text()
+
+
+def test_an_absent_image_is_named(world: Path) -> None:
+    config = load_config("tiny", "anchorloop", {"iterations": 1})
+    create(config, "r", "study", where="docker", image="no-such-image")
+    with driving("r") as run, pytest.raises(StageFailed, match="image 'no-such-image' is not") as e:
+        run_stage(run, run.entry(0, "base_model"))
+    assert e.value.kind == "config"
