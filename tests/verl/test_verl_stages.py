@@ -1,0 +1,159 @@
+"""Both training stages by the real verl and the real vLLM: results, resume, Ray, deadlines."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from trainer_world import lines, write_base_model
+from verl_world import VerlWorld, all_gone, descendants, end
+
+from training.models import load_model, weights_digest
+from training.sandbox.isolation import SandboxError, choose
+from training.sandbox.settings import SandboxSettings
+
+try:
+    choose(SandboxSettings(isolation="bubblewrap"))
+    MISSING = ""
+except SandboxError as error:
+    MISSING = str(error)
+pytestmark = [
+    pytest.mark.verl,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+]
+DEADLINE = 400.0
+"""Seconds for a whole stage, most of them for starting Ray, workers and vLLM."""
+
+
+@pytest.fixture(scope="module")
+def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("base") / "model"
+    write_base_model(folder)
+    return folder
+
+
+@pytest.fixture
+def ray_head() -> Iterator[str]:
+    """A Ray head of its own, started as on a cluster; its address."""
+    ray = Path(sys.executable).with_name("ray")
+    port = 26379
+    command = [str(ray), "start", "--head", f"--port={port}", "--num-gpus=2", "--num-cpus=16"]
+    command += ["--include-dashboard=false", "--object-store-memory=300000000", "--block"]
+    from cpu_settings import ENVIRONMENT
+    from verl_world import ROOT
+
+    told = {**os.environ, **ENVIRONMENT}
+    told["PYTHONPATH"] = os.pathsep.join([str(ROOT), ENVIRONMENT["PYTHONPATH"]])
+    head = subprocess.Popen(command, env=told, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        address = f"127.0.0.1:{port}"
+        deadline = time.monotonic() + 90
+        status = [str(ray), "status", f"--address={address}"]
+        while subprocess.run(status, capture_output=True, env=told, timeout=60).returncode:
+            assert head.poll() is None, "the Ray head ended"
+            assert time.monotonic() < deadline, "the Ray head did not come up"
+        yield address
+    finally:
+        end(head)
+
+
+def test_the_executor_learns_and_goes_on_after_a_kill(tmp_path: Path, base_model: Path) -> None:
+    world = VerlWorld(tmp_path / "store")
+    base, (pool, cache) = world.base(base_model), world.pool()
+    inputs = {"base": base, "executor": base, "task_pool": pool, "anchor_cache": cache}
+    spec = world.told("executor", inputs, {"executor": {"steps": 4}})
+    place = world.store.place(spec.identity)
+    process = world.begin(spec)
+    try:
+        deadline = time.monotonic() + DEADLINE
+        while not (place.work / "checkpoints" / "step_2").is_dir():
+            assert process.poll() is None, world.tail(spec)
+            assert time.monotonic() < deadline, world.tail(spec)
+            time.sleep(0.1)
+    finally:
+        end(process)
+    done = lines(place.work / "metrics.jsonl")
+    artifact = world.finish(spec, DEADLINE)
+
+    metrics = lines(place.work / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == [0, 1, 2, 3]
+    assert metrics[:2] == done[:2], "finished steps were computed again"
+    learnt = [line for line in metrics if "loss" in line]
+    assert len(learnt) >= 2, "the base model is too weak for this test"
+    assert all(line["rollout_correlation"] > 0.999 for line in learnt)
+    assert all(line["ratio"] == pytest.approx(1, abs=1e-4) for line in learnt)
+    assert learnt[0]["kl"] == pytest.approx(0, abs=1e-5)
+    assert learnt[-1]["kl"] > 1e-5, "the reference is not the base model"
+    ledger = [line for line in lines(artifact / "ledger.jsonl") if line["outcome"] != "infra"]
+    assert all(len(line["labels"]) == 4 for line in ledger)
+    assert any(calls for line in ledger for calls in line["tool_calls"])
+    trained = load_model(artifact / "model")
+    assert weights_digest(trained) != weights_digest(load_model(base_model))
+    assert world.store.attempt(spec.identity) == 2
+
+
+def test_the_curriculum_is_judged_by_servers_of_a_ray_cluster(
+    tmp_path: Path, base_model: Path, ray_head: str
+) -> None:
+    world = VerlWorld(tmp_path / "store")
+    base = world.base(base_model)
+    anchor = world.publish("anchor", lambda payload: (payload / "anchor.json").write_text("{}"))
+    inputs = {**dict.fromkeys(("base", "curriculum", "executor", "frozen"), base)}
+    spec = world.told("curriculum", {**inputs, "anchor": anchor}, gpus=2)
+    artifact = world.finish(spec, DEADLINE, RAY_ADDRESS=ray_head)
+    candidates = lines(artifact / "candidates.jsonl")
+    assert [c["index"] for c in candidates] == list(range(6)) * 2
+    valid = [c for c in candidates if c["r_fmt"] == 1]
+    assert len(valid) > 3
+    assert all(len(c["current"]["labels"]) == len(c["reference"]["labels"]) == 4 for c in valid)
+    assert any(c["current"] != c["reference"] for c in valid), "the groups are not independent"
+    assert any(n for c in valid for n in c["current"]["tool_calls"]), "no tool was called"
+    metrics = lines(artifact.parent / "work" / "metrics.jsonl")
+    assert all(line["rollout_correlation"] > 0.999 for line in metrics)
+    assert all(line["optimiser_steps"] == 1 for line in metrics)
+    assert weights_digest(load_model(artifact / "model")) != weights_digest(load_model(base_model))
+
+
+def test_a_rollout_that_hangs_ends_as_a_typed_failure(tmp_path: Path, base_model: Path) -> None:
+    """The deadline is shorter than any start; nothing may be left of what was started."""
+    world = VerlWorld(tmp_path / "store")
+    base, (pool, cache) = world.base(base_model), world.pool()
+    inputs = {"base": base, "executor": base, "task_pool": pool, "anchor_cache": cache}
+    spec = world.told("executor", inputs, deadline=8.0)
+    process = world.begin(spec)
+    started: dict[int, psutil.Process] = {}
+    try:
+        deadline = time.monotonic() + 200
+        while process.poll() is None and time.monotonic() < deadline:
+            started |= {p.pid: p for p in descendants(process)}
+            time.sleep(0.2)
+        assert process.poll() == 1, world.tail(spec)
+        assert len(started) > 3
+        assert all_gone(list(started.values()), 20)
+    finally:
+        end(process)
+    failure = world.failure(spec)
+    assert failure["kind"] == "infra"
+    assert "trainer.deadline_seconds" in failure["message"]
+
+
+def test_without_a_gpu_the_backend_is_refused_in_one_sentence(
+    tmp_path: Path, base_model: Path
+) -> None:
+    world = VerlWorld(tmp_path / "store")
+    base, (pool, cache) = world.base(base_model), world.pool()
+    inputs = {"base": base, "executor": base, "task_pool": pool, "anchor_cache": cache}
+    spec = world.told("executor", inputs)
+    process = world.begin(spec, VERL_PLATFORM="", VERL_USE_EXTERNAL_MODULES="")
+    try:
+        assert process.wait(120) == 1
+    finally:
+        end(process)
+    failure = world.failure(spec)
+    assert failure["kind"] == "config"
+    assert "needs a GPU" in failure["message"]
