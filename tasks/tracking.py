@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ UID, PART = "anchorloop.uid", "anchorloop.part"
 PARENT = "parent"
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 30.0
 _LENGTH_OF_PARAM = 500
+_NOT_IN_NAMES = re.compile(r"[^\w. :/-]")
 
 for _name, _value in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -67,8 +69,9 @@ class Tracker:
         self._sender.wake.set()
 
     def params(self, part: str, params: Mapping[str, Any]) -> None:
-        """Parameters, once a part; nested mappings get dotted names."""
-        flat = {k: str(v)[:_LENGTH_OF_PARAM] for k, v in flatten(params).items()}
+        """Parameters, once a part; nested mappings get dotted names, as MLflow allows them."""
+        named = {_NOT_IN_NAMES.sub("_", key): value for key, value in flatten(params).items()}
+        flat = {key: str(value)[:_LENGTH_OF_PARAM] for key, value in named.items()}
         self.journal.add_once(part, "params", params=flat)
         self._sender.wake.set()
 

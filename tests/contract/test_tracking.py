@@ -47,7 +47,7 @@ def test_parent_and_child_with_params_metrics_tags_and_files(tmp_path: Path, uri
     note.write_text("a: 1\n")
     told = tracker(tmp_path, uri, "first")
     told.open(PARENT_PART, "run", {"method": "m"})
-    told.params(PARENT_PART, {"rollout": {"group_size": 8}, "seed": 0})
+    told.params(PARENT_PART, {"rollout": {"group_size": 8, "+a@b": 1}, "seed": 0})
     told.file(PARENT_PART, note)
     told.open(child(1), "run/i1", {"iteration": "1"})
     for step in range(3):
@@ -56,7 +56,7 @@ def test_parent_and_child_with_params_metrics_tags_and_files(tmp_path: Path, uri
     assert told.close()
     parts = runs(uri, "first")
     parent, inner = parts["parent"], parts["i1"]
-    assert parent.data.params == {"rollout.group_size": "8", "seed": "0"}
+    assert parent.data.params == {"rollout.group_size": "8", "rollout._a_b": "1", "seed": "0"}
     assert parent.data.tags["method"] == "m"
     assert inner.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert inner.info.status == "FINISHED"
