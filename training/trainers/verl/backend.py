@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import ray
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf
+from verl.plugin.platform import get_platform
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from verl.utils.device import get_device_name
 
@@ -53,7 +54,7 @@ async def open_backend(ctx: StageContext) -> AsyncIterator["VerlBackend"]:
 
     Raises `ConfigError` where there is no device that verl can train on.
     """
-    if get_device_name() == "cpu" and os.environ.get("VERL_PLATFORM") != "cpu":
+    if not get_platform().is_available():
         raise ConfigError(
             "trainer.backend 'verl' needs a GPU and there is none here; use 'torch', or run the "
             "stage on a machine with one"
