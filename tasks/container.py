@@ -33,8 +33,9 @@ _GPU_LIMITS = [
     Ulimit(name="stack", soft=64 << 20, hard=64 << 20),
     Ulimit(name="nofile", soft=65536, hard=65536),  # Ray opens some hundreds a worker
 ]
-_NESTING = ["seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"]
-"""What bubblewrap needs inside a container: to make namespaces and to mount a fresh /proc."""
+_NESTING = ["seccomp=unconfined", "apparmor=unconfined"]
+"""What bubblewrap needs inside a container to make namespaces; a fresh /proc can be mounted only
+where the container's own has no masked parts."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,28 @@ def container_name(job: Job) -> str:
     return f"anchorloop-{job.stage}-{hashlib.sha256(str(job.out).encode()).hexdigest()[:16]}"
 
 
-def options(job: Job, spec: StageSpec, machine: Machine) -> dict[str, Any]:
-    """Arguments of the docker SDK's ``containers.run`` for one attempt, but image and command.
+@dataclass(frozen=True)
+class Options:
+    """One attempt's container, as the docker SDK's ``APIClient`` takes it."""
+
+    container: dict[str, Any]
+    """Arguments of ``create_container``, but image, command and host configuration."""
+    host: dict[str, Any]
+    """Arguments of ``create_host_config``."""
+    unmasked: dict[str, list[str]]
+    """Entries of the host configuration that the SDK has no argument for."""
+
+
+def options(job: Job, spec: StageSpec, machine: Machine) -> Options:
+    """The container of one attempt.
 
     Raises ConfigError when fewer GPUs are visible than the stage needs, or the model's folder is
     not named in full.
     """
     fetches = _from_hub(spec) and machine.environment.get("HF_HUB_OFFLINE") != "1"
-    on_gpus = _on_gpus(spec)
-    joins = bool(machine.environment.get("RAY_ADDRESS")) and on_gpus
-    made: dict[str, Any] = {
+    on_gpus, sandboxed = _on_gpus(spec), _sandboxed(spec)
+    limit = machine.memory // _KEPT_SHARE * (_KEPT_SHARE - 1)
+    container = {
         "name": container_name(job),
         "labels": {
             "anchorloop.run": job.run,
@@ -75,20 +88,25 @@ def options(job: Job, spec: StageSpec, machine: Machine) -> dict[str, Any]:
         "user": machine.user,
         "working_dir": HOME,
         "environment": _environment(spec, machine, fetches),
+    }
+    host = {
         "mounts": _mounts(job, spec, machine),
         "device_requests": _gpus(spec, machine),
         "shm_size": machine.memory // 2,
-        "mem_limit": machine.memory // _KEPT_SHARE * (_KEPT_SHARE - 1),
+        "mem_limit": limit,
+        "memswap_limit": limit,
         "ulimits": [Ulimit(name="core", soft=0, hard=0), *(_GPU_LIMITS if on_gpus else [])],
-        "security_opt": ["no-new-privileges", *(_NESTING if _sandboxed(spec) else [])],
+        "security_opt": ["no-new-privileges", *(_NESTING if sandboxed else [])],
         "log_config": LogConfig(type="json-file", config={"max-size": "64m", "max-file": "2"}),
+        "network_mode": "bridge" if fetches else "none",
     }
-    made["memswap_limit"] = made["mem_limit"]
-    if joins:
-        return {**made, "network_mode": "host"}
-    host = job.stage.replace("_", "-")
-    network = "bridge" if fetches else "none"
-    return {**made, "network_mode": network, "hostname": host, "extra_hosts": {host: "127.0.0.1"}}
+    if on_gpus and machine.environment.get("RAY_ADDRESS"):
+        host["network_mode"] = "host"
+    else:
+        container["hostname"] = job.stage.replace("_", "-")
+        host["extra_hosts"] = {container["hostname"]: "127.0.0.1"}
+    unmasked: dict[str, list[str]] = {"MaskedPaths": [], "ReadonlyPaths": []}
+    return Options(container, host, unmasked if sandboxed else {})
 
 
 def _mounts(job: Job, spec: StageSpec, machine: Machine) -> list[Mount]:

@@ -76,13 +76,16 @@ class DockerLauncher:
             _remove(left)
         memory = self._memory or self._machine_memory()
         asked = options(job, spec, this_machine(memory))
-        asked["mounts"] += [_read_only(folder) for folder in self._folders]
+        asked.host["mounts"] += [_read_only(folder) for folder in self._folders]
         job.log.parent.mkdir(parents=True, exist_ok=True)
-        note = {"image": image, "reference": self._reference, "container": asked["name"]}
+        note = {"image": image, "reference": self._reference, "container": asked.container["name"]}
         write_atomic(job.log.with_name("container.json"), json.dumps(note))
         arguments = [job.stage, "--spec", str(job.spec), "--out", str(job.out)]
         with _asking():
-            container = self._client.containers.create(image, arguments, **asked)
+            api = self._client.api
+            host = {**api.create_host_config(**asked.host), **asked.unmasked}
+            made = api.create_container(image, arguments, host_config=host, **asked.container)
+            container = self._client.containers.get(made["Id"])
         try:
             with _asking():
                 container.start()

@@ -11,6 +11,8 @@ import sys
 import tarfile
 from pathlib import Path
 
+from tasks.container import HOME
+
 ROOT = Path(__file__).parents[2]
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
@@ -18,6 +20,7 @@ _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 def mounts() -> tuple[str, ...]:
     """Folders of this machine that hold its Python, our packages and the shared libraries."""
     folders = {"/usr", os.path.realpath(sys.base_prefix), sys.prefix, str(ROOT / "tests")}
+    folders.add(str(ROOT / ".sandbox"))
     folders |= {f"/{name}" for name in _LINKS if _is_real_folder(name)}
     return tuple(sorted(f for f in folders if f == "/usr" or not f.startswith("/usr/")))
 
@@ -30,14 +33,15 @@ def make_image(host: str, program: list[str], **environment: str) -> str:
             folder = tarfile.TarInfo(name)
             folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
             tar.addfile(folder)
+        links = {name: f"/{name}" for name in _LINKS if Path(f"/{name}").is_symlink()}
+        links = {name: os.readlink(path) for name, path in links.items()}
+        for name, target in {**links, f"{HOME}/.sandbox": str(ROOT / ".sandbox")}.items():
+            link = tarfile.TarInfo(name.lstrip("/"))
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            tar.addfile(link)
         cache = Path("/etc/ld.so.cache")
         if cache.exists():
             tar.add(cache, "etc/ld.so.cache")
-        for name in _LINKS:
-            if Path(f"/{name}").is_symlink():
-                link = tarfile.TarInfo(name)
-                link.type, link.linkname = tarfile.SYMTYPE, os.readlink(f"/{name}")
-                tar.addfile(link)
     changes = [f"ENTRYPOINT {json.dumps([sys.executable, *program])}"]
     changes += [f"ENV {name}={value}" for name, value in environment.items()]
     words = [word for change in changes for word in ("--change", change)]

@@ -27,6 +27,12 @@ _RUN = "import sys, runpy; sys.path.append({!r}); runpy.run_module({!r}, None, '
 STUB_PROGRAM = ["-c", _RUN.format(str(ROOT), "tests.contract.stub_stages")]
 GLUTTON = ["-c", "kept = [bytearray(1 << 24) for _ in range(1 << 10)]"]
 MEMORY = 512 << 20
+PROVE = """
+from training.sandbox.selftest import self_test
+from training.sandbox.settings import SandboxSettings
+for check in self_test(SandboxSettings()):
+    print("holds" if check.ok else "broken", check.name, check.detail)
+"""
 DRIVER = """
     import sys
     from tasks import launchers
@@ -67,10 +73,10 @@ def world(engine: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.Monke
     assert [container.name for container in left] == []
 
 
-def new_run(program: list[str], **environment: str) -> str:
+def new_run(program: list[str], tool: bool = False, **environment: str) -> str:
     """A run named r whose stages are this program; returns the digest of its image."""
     image = make_image(os.environ["DOCKER_HOST"], program, **environment)
-    config = load_config("tiny", "anchorloop", {"iterations": 1, "rollout": {"tool": False}})
+    config = load_config("tiny", "anchorloop", {"iterations": 1, "rollout": {"tool": tool}})
     create(config, "r", "study", where="docker", image=image)
     return image
 
@@ -202,3 +208,14 @@ def test_an_absent_image_is_named(world: Path) -> None:
     with driving("r") as run, pytest.raises(StageFailed, match="image 'no-such-image' is not") as e:
         run_stage(run, run.entry(0, "base_model"))
     assert e.value.kind == "config"
+
+
+def test_the_sandbox_keeps_its_promises_in_a_stage_that_has_the_tool(world: Path) -> None:
+    new_run(["-c", PROVE], tool=True)
+    with driving("r") as run, pytest.raises(StageFailed, match="without a complete artifact") as e:
+        run_stage(run, run.entry(0, "evaluation"))
+    assert e.value.log_file is not None
+    said = e.value.log_file.read_text().splitlines()
+    assert "holds sandbox/isolation bubblewrap" in said
+    assert len(said) > 5
+    assert [line for line in said if not line.startswith("holds")] == []
