@@ -61,6 +61,8 @@ def experiment(
         try:
             for t in range(config.iterations + 1):
                 row = iteration_flow(run, t)
+                if t == 0:
+                    tracked.report_comparable(opened)
                 if t == 0 and config.iterations:
                     _pass_gate(config, row)
         except BaseException as error:

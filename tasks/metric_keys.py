@@ -52,7 +52,15 @@ CHILD: dict[str, tuple[str, ...]] = {
         "infra_dropped",
         "seconds_sampling",
     ),
-    "evaluation": ("greedy", "mean_at_8", "mean_tool_calls", "top_answer_share"),
+    "evaluation": (
+        "greedy",
+        "mean_at_8",
+        "mean_at_32",
+        "math_avg",
+        "general_avg",
+        "mean_tool_calls",
+        "top_answer_share",
+    ),
 }
 """Keys by stage, named ``{stage}/{key}``; step = inner step, for evaluation the iteration."""
 
@@ -70,6 +78,8 @@ PARENT = (
     "distinct_task_share",
     "top_answer_share",
     "in_grammar_share",
+    "math_avg",
+    "general_avg",
     "seconds",
     "paid_seconds",
 )

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tasks.comparable import comparable
 from tasks.runs import Run
 from training.store import write_atomic
 
@@ -20,6 +21,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "top_answer_share": ("evaluation", "top_answer_share"),
     "in_grammar_share": ("evaluation", "in_grammar_share"),
     "held_out_overlap": ("evaluation", "held_out_overlap"),
+    "math_avg": ("evaluation", "math_avg"),
+    "general_avg": ("evaluation", "general_avg"),
 }
 """Column → the stage and the metric of its result that it shows; shares are fractions."""
 
@@ -61,6 +64,7 @@ def write_summary(run: Run) -> dict[str, Any]:
         "profile": config.profile,
         "seed": config.seed,
         "planned_iterations": config.iterations,
+        "comparable": comparable(run) if rows else None,
         "iterations": rows,
     }
     write_atomic(run.folder / "summary.json", json.dumps(summary, indent=1))

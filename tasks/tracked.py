@@ -1,13 +1,17 @@
 """What MLflow is told of a run: parameters, tags, the headline numbers, small files."""
 
+import logging
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from tasks.comparable import comparable
 from tasks.metric_keys import SECONDS, parent_values, stage_values
 from tasks.runs import Run
 from tasks.stage import Outcome
 from tasks.tracking import PARENT, child
+
+log = logging.getLogger("anchorloop")
 
 
 def open_parent(run: Run, flow_run: str | None) -> None:
@@ -47,6 +51,15 @@ def report_evaluation(run: Run, outcome: Outcome) -> None:
     run.tracker.metrics(part, outcome.iteration, scores)
     run.tracker.tags(part, {"artifact.evaluation": outcome.path})
     run.tracker.end(part, "FINISHED")
+
+
+def report_comparable(run: Run) -> None:
+    """Tag the parent run with what the base gate says, and warn where it says no."""
+    verdict = comparable(run)
+    if verdict is not None:
+        run.tracker.tags(PARENT, {"comparable": verdict})
+        if verdict != "yes":
+            log.warning("%s", verdict)
 
 
 def report_row(run: Run, row: Mapping[str, Any]) -> None:

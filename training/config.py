@@ -196,6 +196,18 @@ class Evaluation(Section):
     samples: int = Field(8, ge=0, description="k of mean@k, sampled; 0 leaves it out.")
     temperature: float = Field(1.0, gt=0, description="Temperature of mean@k.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus share of mean@k.")
+    reference_scores: dict[str, float] = Field(
+        {},
+        description="Per cent that the base model should score, by benchmark; empty means the "
+        "paper's row of this model. Out of range marks the run as not comparable.",
+        json_schema_extra=RECORDED_ONLY,
+    )
+    reference_tolerance: float = Field(
+        2.0,
+        gt=0,
+        description="Points by which the base model may differ from its reference scores.",
+        json_schema_extra=RECORDED_ONLY,
+    )
 
 
 class Gate(Section):

@@ -178,15 +178,11 @@ def _gate(
     tolerance: float,
 ) -> dict[str, Any] | None:
     """The base gate: by the given references, else where the paper reports this model untrained."""
-    from training.benchmarks.base_gate import PAPER_BASE, check_values
+    from training.benchmarks.base_gate import check_report
 
-    if references is None:
-        references = PAPER_BASE.get((Path(config.model.name).name, config.rollout.tool))
-    if references is None:
+    gate = check_report(report, config.model.name, config.rollout.tool, references, tolerance)
+    if gate is None:
         return None
-    complete = {n: s["value"] for n, s in report["benchmarks"].items() if s["complete"]}
-    values = {} if report["partial"] else complete
-    gate = check_values(values, references, tolerance)
     return {"comparable": gate.comparable, "reasons": list(gate.reasons)}
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
 
 from training.benchmarks.metrics import Score
 
@@ -56,3 +58,23 @@ def check_values(
                 f"{reference:.1f} ± {tolerance:.1f} is expected"
             )
     return Gate(not reasons, tuple(reasons))
+
+
+def check_report(
+    report: Mapping[str, Any],
+    model: str,
+    tool: bool,
+    references: Mapping[str, float] | None,
+    tolerance: float = DEFAULT_TOLERANCE,
+) -> Gate | None:
+    """The base gate on a scores.json (`evaluation.Report.as_json`).
+
+    Without `references` those of the paper are taken, where it reports this model untrained; None
+    where it does not. A partial evaluation is never comparable.
+    """
+    if not references:
+        references = PAPER_BASE.get((PurePath(model).name, tool))
+    if references is None:
+        return None
+    complete = {n: s["value"] for n, s in report["benchmarks"].items() if s["complete"]}
+    return check_values({} if report["partial"] else complete, references, tolerance)
