@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.gpu_checks import Unfit, gpu_checks
 from flows.processes import free_port
 from tasks.home import Home
+from tasks.launchers import Launcher
 from training.config import ExperimentConfig, Model
 from training.sandbox.selftest import self_test
 
@@ -40,8 +42,8 @@ class Check:
     detail: str
 
 
-def preflight(config: ExperimentConfig, place: Home) -> Iterator[Check]:
-    """All checks, in order of cost."""
+def preflight(config: ExperimentConfig, place: Home, where: Launcher) -> Iterator[Check]:
+    """All checks, in order of cost; ``where`` is the launcher of the stages."""
     checks: list[tuple[str, Callable[[], str]]] = [
         ("platform", check_platform),
         ("packages", check_packages),
@@ -50,20 +52,20 @@ def preflight(config: ExperimentConfig, place: Home) -> Iterator[Check]:
         ("memory", lambda: check_memory(config)),
         ("ports", check_ports),
         ("store", lambda: check_store(place.store)),
+        *gpu_checks(config, where),
     ]
     for name, check in checks:
         try:
             yield Check(name, True, check())
         except Exception as error:  # whatever goes wrong is the answer
             yield Check(name, False, str(error) or type(error).__name__)
-    if config.rollout.tool:
+    if config.rollout.tool and where.name == "docker":
+        said = "not tried here: each stage tests it inside its container before it uses it"
+        yield Check("sandbox", True, said)
+    elif config.rollout.tool:
         for proof in self_test(config.sandbox):
             remedy = f"; {proof.remedy}" if proof.remedy else ""
             yield Check(proof.name, proof.ok, proof.detail + remedy)
-
-
-class Unfit(RuntimeError):
-    """This machine cannot finish the run; the message says why and what to do."""
 
 
 def check_platform() -> str:

@@ -16,11 +16,16 @@ def preflight(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any value of the configuration."),
     ] = None,
+    launcher: Annotated[str, typer.Option(help="Where stages run: local or docker.")] = "local",
+    image: Annotated[
+        str | None, typer.Option(help="Image of --launcher docker; default: anchorloop-gpu.")
+    ] = None,
 ) -> None:
-    """Check model, disk, memory, sandbox, ports and store; status 1 if a run could not finish."""
+    """Check model, disk, memory, GPUs, sandbox and more; status 1 if a run could not finish."""
     from flows.checks import preflight as checks
     from flows.naming import resolve
     from tasks.home import home
+    from tasks.launchers import launcher as place_of
     from training.config_load import parse_assignments
     from training.errors import ConfigError
     from training.plan import plan
@@ -28,10 +33,11 @@ def preflight(
     try:
         config = resolve(profile, method, 0, None, parse_assignments(set_ or []))
         plan(config)
-    except ConfigError as error:
+        where = place_of(launcher, image)
+    except (ConfigError, ValueError) as error:
         raise UserError(str(error)) from None
     failed = 0
-    for check in checks(config, home()):
+    for check in checks(config, home(), where):
         failed += not check.good
         print(f"{'ok  ' if check.good else 'FAIL'}  {check.name:<20} {check.detail}", flush=True)
     if failed:

@@ -1,0 +1,103 @@
+"""What preflight asks beyond the usual where stages run on GPUs or in containers."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tasks.launchers import Launcher
+from training.config import ExperimentConfig, Trainer
+
+GIB = 1 << 30
+BUSY_SHARE = 0.1
+"""A GPU with more than this share of its memory in use is somebody else's."""
+SHM_GIB = 8
+"""Shared memory that Ray's object store and NCCL want on a machine with several GPUs."""
+_SMI = ("nvidia-smi", "--query-gpu=index,uuid,memory.total,memory.free")
+
+
+class Unfit(RuntimeError):
+    """This machine cannot finish the run; the message says why and what to do."""
+
+
+def gpu_checks(config: ExperimentConfig, place: Launcher) -> list[tuple[str, Callable[[], str]]]:
+    """The checks that this backend and this launcher need, in order of cost."""
+    checks: list[tuple[str, Callable[[], str]]] = []
+    if place.name == "docker":
+        checks.append(("container image", lambda: check_image(place)))
+    if config.trainer.backend == "verl":
+        checks.append(("gpus", lambda: check_gpus(config.trainer)))
+        if place.name == "local":
+            checks.append(("shared memory", check_shared_memory))
+    return checks
+
+
+def check_image(place: Launcher) -> str:
+    """The engine answers and has the image."""
+    return str(place.image())
+
+
+def check_gpus(trainer: Trainer) -> str:
+    """As many GPUs as a node needs are visible, and nobody else uses them."""
+    cluster = os.environ.get("RAY_ADDRESS")
+    if cluster:
+        return f"those of the Ray cluster at {cluster}; not looked at from here"
+    gpus = _visible(_gpus())
+    needed = trainer.gpus_per_node
+    if len(gpus) < needed:
+        raise Unfit(
+            f"visible GPUs: {len(gpus)}, trainer.gpus_per_node: {needed}; use a machine "
+            "with more, --set trainer.gpus_per_node=…, or --set trainer.backend=torch for a small "
+            "model without a GPU"
+        )
+    busy = [f"{i} ({free} of {total} MiB free)" for i, _, total, free in gpus if _busy(total, free)]
+    if busy:
+        raise Unfit(
+            f"somebody uses GPU {', '.join(busy)}; wait, or name free ones in CUDA_VISIBLE_DEVICES"
+        )
+    return f"{len(gpus)} free, the smallest with {min(gpu[2] for gpu in gpus) / 1024:.0f} GiB"
+
+
+def check_shared_memory(folder: Path = Path("/dev/shm")) -> str:
+    """/dev/shm holds what processes on several GPUs pass to each other."""
+    free = shutil.disk_usage(folder).free / GIB
+    if free < SHM_GIB:
+        raise Unfit(
+            f"{free:.1f} GiB free in {folder}, {SHM_GIB} GiB needed; as root: "
+            f"mount -o remount,size={2 * SHM_GIB}g {folder} (in Docker: --shm-size)"
+        )
+    return f"{free:.1f} GiB free in {folder}"
+
+
+Gpu = tuple[str, str, int, int]
+"""Index, UUID, memory in MiB, and how much of it is free."""
+
+
+def _gpus() -> list[Gpu]:
+    try:
+        done = subprocess.run(
+            [*_SMI, "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if done.returncode != 0:
+        return []
+    rows = [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines()]
+    return [(index, uuid, int(total), int(free)) for index, uuid, total, free in rows]
+
+
+def _visible(gpus: list[Gpu]) -> list[Gpu]:
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return gpus
+    wanted = [part.strip() for part in named.split(",")]
+    return [gpu for gpu in gpus if any(_names(word, gpu) for word in wanted)]
+
+
+def _names(word: str, gpu: Gpu) -> bool:
+    return word == gpu[0] or (word.startswith("GPU-") and gpu[1].startswith(word))
+
+
+def _busy(total: int, free: int) -> bool:
+    return total - free > BUSY_SHARE * total
