@@ -156,14 +156,18 @@ class Services:
 
     def environment(self) -> dict[str, str]:
         """Variables with which a process talks to this root's Prefect server and only to it."""
-        entry = self._read()["services"].get("prefect", {})
+        state = self._read()
+        entry = state["services"].get("prefect", {})
         own = {
             "PREFECT_HOME": str(self.prefect_home),
             "PREFECT_PROFILES_PATH": str(self.prefect_home / "profiles.toml"),
+            "PREFECT_LOGGING_EXTRA_LOGGERS": "anchorloop",
             "ANCHORLOOP_HOME": str(self._home.root),
         }
         if entry:
             own["PREFECT_API_URL"] = f"{entry['url']}/api"
+        if "mlflow" in state["ports"]:
+            own["ANCHORLOOP_MLFLOW_URL"] = f"http://127.0.0.1:{state['ports']['mlflow']}"
         return {**QUIET, **own}
 
     def wait(self, service: Service) -> None:

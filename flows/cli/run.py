@@ -98,7 +98,7 @@ def _server(services: Services, meanwhile: Callable[[], None]) -> Iterator[None]
     """
     os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "anchorloop")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    os.environ["ANCHORLOOP_MLFLOW_URL"] = f"http://127.0.0.1:{services.port('mlflow')}"
+    services.port("mlflow")  # links in Prefect name the address that `up` will give MLflow
     if os.environ.get("PREFECT_API_URL"):
         meanwhile()
         yield
