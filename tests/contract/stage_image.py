@@ -25,7 +25,7 @@ def mounts() -> tuple[str, ...]:
     return tuple(sorted(f for f in folders if f == "/usr" or not f.startswith("/usr/")))
 
 
-def make_image(host: str, program: list[str], **environment: str) -> str:
+def make_image(host: str, program: list[str], **environment: object) -> str:
     """Make an image that runs this Python with these arguments; returns its digest."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:

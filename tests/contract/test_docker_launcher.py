@@ -19,6 +19,7 @@ from tasks.runs import create, driving
 from tasks.stage import StageFailed, run_stage
 from tests.attack.docker_engine import private_engine
 from tests.contract.stage_image import ROOT, make_image, mounts
+from tests.integration.flow_world import World
 from training.config_load import load_config
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
@@ -33,8 +34,17 @@ from training.sandbox.settings import SandboxSettings
 for check in self_test(SandboxSettings()):
     print("holds" if check.ok else "broken", check.name, check.detail)
 """
+SITE = """
+from tasks import launchers
+
+def stage_containers(image):
+    from tasks.docker_launcher import DockerLauncher
+    from tests.contract.stage_image import mounts
+    return DockerLauncher(image, mounts())
+
+launchers.LAUNCHERS["docker"] = stage_containers
+"""
 DRIVER = """
-    import sys
     from tasks import launchers
     from tasks.docker_launcher import DockerLauncher
     from tasks.runs import driving
@@ -73,7 +83,7 @@ def world(engine: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.Monke
     assert [container.name for container in left] == []
 
 
-def new_run(program: list[str], tool: bool = False, **environment: str) -> str:
+def new_run(program: list[str], tool: bool = False, **environment: object) -> str:
     """A run named r whose stages are this program; returns the digest of its image."""
     image = make_image(os.environ["DOCKER_HOST"], program, **environment)
     config = load_config("tiny", "anchorloop", {"iterations": 1, "rollout": {"tool": tool}})
@@ -219,3 +229,26 @@ def test_the_sandbox_keeps_its_promises_in_a_stage_that_has_the_tool(world: Path
     assert "holds sandbox/isolation bubblewrap" in said
     assert len(said) > 5
     assert [line for line in said if not line.startswith("holds")] == []
+
+
+def test_the_command_line_finds_its_container_again_and_ends_it(
+    world: Path, engine: docker.DockerClient
+) -> None:
+    log = world / ".anchorloop" / "store" / "starts.log"
+    image = make_image(os.environ["DOCKER_HOST"], STUB_PROGRAM, STUB_LOG=log, STUB_STEP_S="600")
+    line = World(world, stubs=False)
+    (world / "sitecustomize.py").write_text(SITE)
+    line.environment["PYTHONPATH"] += f"{os.pathsep}{world}"
+    arguments = ("run", "--iterations", "0", "--name", "r", "--launcher", "docker")
+    line.killed(log.exists, *arguments, "--image", image)
+    (running,) = engine.containers.list()
+    attached = "is still running and is watched again"
+    said = world / "killed.log"
+    status = line.signalled(
+        signal.SIGTERM, lambda: attached in said.read_text(), *arguments, "--image", image
+    )
+    assert status == 130
+    assert engine.containers.list(all=True) == []
+    assert len(starts(world)) == 1
+    assert running.labels["anchorloop.run"] == "r"
+    assert line.processes() == []
