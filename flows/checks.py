@@ -60,12 +60,23 @@ def preflight(config: ExperimentConfig, place: Home, where: Launcher) -> Iterato
         except Exception as error:  # whatever goes wrong is the answer
             yield Check(name, False, str(error) or type(error).__name__)
     if config.rollout.tool and where.name == "docker":
-        said = "not tried here: each stage tests it inside its container before it uses it"
-        yield Check("sandbox", True, said)
+        yield sandbox_in_container(config)
     elif config.rollout.tool:
         for proof in self_test(config.sandbox):
             remedy = f"; {proof.remedy}" if proof.remedy else ""
             yield Check(proof.name, proof.ok, proof.detail + remedy)
+
+
+def sandbox_in_container(config: ExperimentConfig) -> Check:
+    """Stages in containers have bubblewrap only; there it is proven, not here."""
+    if config.sandbox.isolation == "container":
+        said = (
+            "sandbox.isolation 'container' cannot be had inside a stage's container; use "
+            "--set sandbox.isolation=auto, which takes bubblewrap there"
+        )
+        return Check("sandbox", False, said)
+    said = "not tried here: each stage tests it inside its container before it uses it"
+    return Check("sandbox", True, said)
 
 
 def check_platform() -> str:

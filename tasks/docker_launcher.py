@@ -62,7 +62,7 @@ class DockerLauncher:
         found = self._find(job)
         if found is None or found.labels.get("anchorloop.run-id") != job.run_id:
             return None
-        if found.status != "running":
+        if found.status in (*_OVER, "created"):
             _remove(found)
             return None
         return DockerRunning(found, Path(found.labels["anchorloop.log"]))

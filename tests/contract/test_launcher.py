@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tasks import docker_launcher
 from tasks.launchers import Job, LocalLauncher, launcher
+from training.errors import InfraError
 
 
 def program(folder: Path, name: str, code: str) -> str:
@@ -111,3 +114,13 @@ def test_unknown_launcher_is_refused() -> None:
         ValueError, match="launcher 'moon' does not exist; choose from docker, local"
     ):
         launcher("moon")
+
+
+def test_a_container_engine_that_stays_silent_is_given_up(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_launcher, "CALL_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(InfraError, match="no Docker engine answers"):
+            launcher("docker").adopt(job)

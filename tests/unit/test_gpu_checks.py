@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.checks import sandbox_in_container
 from flows.gpu_checks import Unfit, check_gpus, check_image, check_shared_memory, gpu_checks
 from tasks.launchers import LocalLauncher, launcher
 from training.config import ExperimentConfig, Trainer
@@ -95,3 +96,15 @@ def test_a_process_has_no_image() -> None:
     assert LocalLauncher().image() is None
     with pytest.raises(ValueError, match="takes no image; add --launcher docker"):
         launcher("local", "anchorloop-gpu")
+
+
+def test_the_container_level_is_refused_for_stages_in_containers() -> None:
+    def check(isolation: str):
+        return sandbox_in_container(
+            ExperimentConfig.model_validate({"sandbox": {"isolation": isolation}})
+        )
+
+    assert check("auto").good
+    assert "not tried here" in check("auto").detail
+    assert not check("container").good
+    assert "--set sandbox.isolation=auto" in check("container").detail
