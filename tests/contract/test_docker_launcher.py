@@ -13,7 +13,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from tasks import launchers
+from tasks import docker_launcher, launchers
+from tasks.container import Machine
 from tasks.docker_launcher import DockerLauncher
 from tasks.runs import create, driving
 from tasks.stage import StageFailed, run_stage
@@ -220,7 +221,13 @@ def test_an_absent_image_is_named(world: Path) -> None:
     assert e.value.kind == "config"
 
 
-def test_the_sandbox_keeps_its_promises_in_a_stage_that_has_the_tool(world: Path) -> None:
+@pytest.mark.parametrize("user", ["0:0", "65534:65534"])
+def test_the_sandbox_keeps_its_promises_in_a_stage_that_has_the_tool(
+    world: Path, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    monkeypatch.setattr(
+        docker_launcher, "this_machine", lambda memory: Machine(memory, os.environ, user)
+    )
     new_run(["-c", PROVE], tool=True)
     with driving("r") as run, pytest.raises(StageFailed, match="without a complete artifact") as e:
         run_stage(run, run.entry(0, "evaluation"))
