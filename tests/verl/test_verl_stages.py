@@ -1,6 +1,7 @@
 """Both training stages by the real verl and the real vLLM: results, resume, Ray, deadlines."""
 
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from cpu_settings import ENVIRONMENT
 from trainer_world import lines, write_base_model
-from verl_world import VerlWorld, all_gone, descendants, end
+from verl_world import ROOT, VerlWorld, all_gone, descendants, end
 
 from training.models import load_model, weights_digest
 from training.sandbox.isolation import SandboxError, choose
@@ -38,26 +40,22 @@ def base_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ray_head() -> Iterator[str]:
-    """A Ray head of its own, started as on a cluster; its address."""
-    ray = Path(sys.executable).with_name("ray")
-    port = 26379
-    command = [str(ray), "start", "--head", f"--port={port}", "--num-gpus=2", "--num-cpus=16"]
-    command += ["--include-dashboard=false", "--object-store-memory=300000000", "--block"]
-    from cpu_settings import ENVIRONMENT
-    from verl_world import ROOT
-
-    told = {**os.environ, **ENVIRONMENT}
+def ray_head() -> Iterator[dict[str, str]]:
+    """A Ray head of its own, started as on a cluster; the environment that joins it."""
+    ray, address = str(Path(sys.executable).with_name("ray")), "127.0.0.1:26379"
+    key = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    told = {**os.environ, **ENVIRONMENT, **key}
     told["PYTHONPATH"] = os.pathsep.join([str(ROOT), ENVIRONMENT["PYTHONPATH"]])
+    command = [ray, "start", "--head", "--port=26379", "--num-gpus=2", "--num-cpus=16"]
+    command += ["--include-dashboard=false", "--object-store-memory=300000000", "--block"]
     head = subprocess.Popen(command, env=told, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        address = f"127.0.0.1:{port}"
-        deadline = time.monotonic() + 90
-        status = [str(ray), "status", f"--address={address}"]
+        deadline = time.monotonic() + 120
+        status = [ray, "status", f"--address={address}"]
         while subprocess.run(status, capture_output=True, env=told, timeout=60).returncode:
             assert head.poll() is None, "the Ray head ended"
             assert time.monotonic() < deadline, "the Ray head did not come up"
-        yield address
+        yield {**key, "RAY_ADDRESS": address}
     finally:
         end(head)
 
@@ -98,14 +96,14 @@ def test_the_executor_learns_and_goes_on_after_a_kill(tmp_path: Path, base_model
 
 
 def test_the_curriculum_is_judged_by_servers_of_a_ray_cluster(
-    tmp_path: Path, base_model: Path, ray_head: str
+    tmp_path: Path, base_model: Path, ray_head: dict[str, str]
 ) -> None:
     world = VerlWorld(tmp_path / "store")
     base = world.base(base_model)
     anchor = world.publish("anchor", lambda payload: (payload / "anchor.json").write_text("{}"))
     inputs = {**dict.fromkeys(("base", "curriculum", "executor", "frozen"), base)}
     spec = world.told("curriculum", {**inputs, "anchor": anchor}, gpus=2)
-    artifact = world.finish(spec, DEADLINE, RAY_ADDRESS=ray_head)
+    artifact = world.finish(spec, DEADLINE, **ray_head)
     candidates = lines(artifact / "candidates.jsonl")
     assert [c["index"] for c in candidates] == list(range(6)) * 2
     valid = [c for c in candidates if c["r_fmt"] == 1]

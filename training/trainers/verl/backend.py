@@ -189,7 +189,9 @@ class VerlBackend:
             "TRANSFER_QUEUE_ENABLE": "1",
         }
         options["runtime_env"] = environment
-        if os.environ.get("RAY_ADDRESS"):
+        # Told outright: left to itself, Ray joins whatever cluster it finds on this machine.
+        options["address"] = os.environ.get("RAY_ADDRESS") or "local"
+        if options["address"] != "local":
             for name in ("num_cpus", "num_gpus", "object_store_memory", "_temp_dir"):
                 options.pop(name, None)  # the cluster's own
         ray.init(**options)
