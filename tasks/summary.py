@@ -41,7 +41,9 @@ def iteration_row(
         latest[outcome["stage"]] = outcome
         paid += outcome["seconds"]
     row: dict[str, Any] = {"iteration": iteration}
-    columns = {**SOURCES, f"mean_at_{samples}": ("evaluation", f"mean_at_{samples}")}
+    columns = dict(SOURCES)
+    if samples:
+        columns[f"mean_at_{samples}"] = ("evaluation", f"mean_at_{samples}")
     for column, (stage, key) in columns.items():
         row[column] = latest[stage]["metrics"].get(key) if stage in latest else None
     row["seconds"] = sum(outcome["cost_seconds"] for outcome in latest.values())
