@@ -24,7 +24,7 @@ class Kind:
     """One kind of problem.
 
     ``ranges`` gives the inclusive range of each number slot of ``template``; the slots ``sign``,
-    ``name`` and ``things`` are words.
+    ``name`` and ``things`` are words.  All expressions keep the order of the numbers.
     """
 
     name: str
@@ -47,7 +47,7 @@ KINDS: tuple[Kind, ...] = (
         "What is {a} - {b}?",
         {"a": (10, 99), "b": (10, 99)},
         "{a}-{b}",
-        ("{a}+{b}", "{b}-{a}"),
+        ("{a}+{b}", "{a}*{b}"),
     ),
     Kind(
         "product",
@@ -75,7 +75,7 @@ KINDS: tuple[Kind, ...] = (
         "Find the remainder of {a} divided by {b}.",
         {"a": (20, 199), "b": (3, 19)},
         "{a}%{b}",
-        ("{a}//{b}", "{b}%{a}"),
+        ("{a}//{b}", "{a}-{b}"),
     ),
     Kind(
         "divisor",
@@ -89,7 +89,7 @@ KINDS: tuple[Kind, ...] = (
         "Add up all multiples of {a} from {a} to {b}.",
         {"a": (2, 9), "b": (20, 99)},
         "sum(range({a},{b}+1,{a}))",
-        ("sum(range({a},{b},{a}))", "{b}//{a}"),
+        ("sum(range({a},{b},{a}))", "{a}*{b}"),
     ),
     Kind(
         "gain",

@@ -1,8 +1,8 @@
 """The warm start: next-token training on the tiny world's demonstrations.
 
-Two phases: the first shows mostly flawless solutions, because copying the numbers of a problem
-into a call is learned late, all at once, and only while little else competes for the gradient.
-The second shows the full ladder of flaws and more curriculum documents.
+Two phases: the first shows flawless solutions alone, because copying the numbers of a problem into
+a call is learned late, all at once, and only while nothing else competes for the gradient.  Once
+that is learned, the second shows the full ladder of flaws and curriculum documents.
 """
 
 import random
@@ -19,7 +19,8 @@ from training.tiny_world.tokenizer import encode_document
 
 Progress = Callable[[int, int, dict[str, float]], None]
 
-_FIRST_PHASE_SHARE = 0.4
+_COPYING_LOSS = 0.06  # nats a token; before numbers are copied at all it stays above 0.4
+_FIRST_PHASE_LIMIT = 0.6
 _RAMP_STEPS = 50
 _DECAY_SHARE = 0.4
 _FLOOR = 0.03
@@ -36,7 +37,7 @@ class _Phase:
 
 
 _FLAWLESS = Flaws(guess_low=0.0, guess_high=0.0, wrong_call=0.0, no_answer=0.0, second_call=0.0)
-_FIRST = _Phase(curriculum_share=0.1, flaws=_FLAWLESS)
+_FIRST = _Phase(curriculum_share=0.0, flaws=_FLAWLESS)
 _SECOND = _Phase(curriculum_share=0.3, flaws=Flaws())
 
 
@@ -76,6 +77,7 @@ def warm_start(
         model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), fused=True
     )
     model.train()
+    phase = _FIRST
     smoothed = float("nan")
     if progress is not None:
         progress(0, recipe.steps, {})
@@ -83,7 +85,8 @@ def warm_start(
         rate = recipe.learning_rate * _schedule(step, recipe.steps)
         for group in optimiser.param_groups:
             group["lr"] = rate
-        phase = _FIRST if step < _FIRST_PHASE_SHARE * recipe.steps else _SECOND
+        if smoothed < _COPYING_LOSS or step >= _FIRST_PHASE_LIMIT * recipe.steps:
+            phase = _SECOND
         ids, learned = _batch(rng, tokenizer, prompts, recipe.batch, excluded, phase)
         loss = _loss(model, ids, learned)
         optimiser.zero_grad(set_to_none=True)
