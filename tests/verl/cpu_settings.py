@@ -17,7 +17,9 @@ CPU: dict[str, Any] = {
     "actor_rollout_ref.rollout.free_cache_engine": False,
     "+actor_rollout_ref.rollout.enable_sleep_mode": False,
     "actor_rollout_ref.rollout.max_num_seqs": 32,
-    "actor_rollout_ref.rollout.max_num_batched_tokens": 2048,
+    # A prompt split over steps ends vLLM on the CPU: its generators cannot be set back.
+    "actor_rollout_ref.rollout.enable_chunked_prefill": False,
+    "actor_rollout_ref.rollout.max_num_batched_tokens": 8192,
     "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes": 16,
     "actor_rollout_ref.rollout.agent.num_workers": 1,
     "reward.num_workers": 1,

@@ -23,7 +23,7 @@ from training.sandbox.settings import SandboxSettings
 
 pytestmark = [pytest.mark.verl, pytest.mark.timeout(240)]
 SETTINGS = VllmSettings(
-    dtype="float32", max_context_tokens=128, max_rows=32, eager=True, deadline_seconds=60.0
+    dtype="float32", max_context_tokens=128, max_rows=32, plain=True, deadline_seconds=60.0
 )
 
 

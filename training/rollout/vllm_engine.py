@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from transformers import GenerationConfig
 
+from training.errors import InfraError
 from training.models import load_tokenizer
 from training.rollout.engine import Finish
 from training.rollout.request_engine import Completion, Request, RequestEngine
@@ -20,7 +21,9 @@ class VllmSettings:
     """How vLLM is started.
 
     `memory_share` is the share of a GPU's memory that weights and cache may take, and
-    `tensor_parallel` the GPUs that hold one copy of the weights.
+    `tensor_parallel` the GPUs that hold one copy of the weights.  `plain` does without compiled
+    graphs and without prompts split over steps: on the CPU vLLM cannot go on with the random
+    stream of a request whose prompt was split.
     """
 
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
@@ -28,7 +31,7 @@ class VllmSettings:
     max_rows: int = 256
     tensor_parallel: int = 1
     memory_share: float = 0.9
-    eager: bool = False
+    plain: bool = False
     deadline_seconds: float = 3600.0
     remote_code: bool = False
 
@@ -63,7 +66,9 @@ class VllmEngine(RequestEngine):
                 max_num_seqs=self._settings.max_rows,
                 tensor_parallel_size=self._settings.tensor_parallel,
                 gpu_memory_utilization=self._settings.memory_share,
-                enforce_eager=self._settings.eager,
+                max_num_batched_tokens=max(8192, self._settings.max_context_tokens),
+                enforce_eager=self._settings.plain,
+                enable_chunked_prefill=not self._settings.plain,
                 enable_prefix_caching=True,
                 trust_remote_code=self._settings.remote_code,
                 enable_log_requests=False,
@@ -84,6 +89,7 @@ class VllmEngine(RequestEngine):
     async def _generate(self, request: Request) -> Completion:
         from vllm import SamplingParams, TokensPrompt
         from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
 
         self._requests += 1
         answers = self._server.generate(
@@ -93,8 +99,11 @@ class VllmEngine(RequestEngine):
             ),
             f"{request.session}.{self._requests}",
         )
-        async for answer in answers:
-            output = answer.outputs[0]
+        try:
+            async for answer in answers:
+                output = answer.outputs[0]
+        except EngineDeadError as error:
+            raise InfraError("the vLLM engine died; look at the log, then retry") from error
         steps = zip(output.token_ids, output.logprobs, strict=True)
         finish: Finish = "eos"
         if output.finish_reason == "length":

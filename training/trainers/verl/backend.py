@@ -100,7 +100,7 @@ class VerlBackend:
                 dtype=model.dtype,
                 max_context_tokens=rollout.max_context_tokens,
                 tensor_parallel=self._settings.gpus_per_copy,
-                eager=get_device_name() == "cpu",
+                plain=get_device_name() == "cpu",
                 deadline_seconds=self._settings.deadline_seconds,
                 remote_code=model.remote_code,
             ),
