@@ -24,8 +24,11 @@ from training.tiny_world.sets import excluded_problems, problem_set
 from training.tiny_world.tokenizer import train_tokenizer
 from training.tiny_world.warm_start import Prompts, Recipe, warm_start
 
-SECTIONS = tuple(name for name in ExperimentConfig.model_fields if name not in
-                 ("profile", "method", "seed", "iterations"))
+SECTIONS = tuple(
+    name
+    for name in ExperimentConfig.model_fields
+    if name not in ("profile", "method", "seed", "iterations")
+)
 SMALL: dict[str, Any] = {
     "model": {"source": "tiny", "name": "tiny", "dtype": "float32"},
     "rollout": {
@@ -46,7 +49,9 @@ BATCHES = 2
 
 def write_base_model(folder: Path, seed: int = 0, steps: int = 240) -> None:
     """A model that often writes readable problems and calls its tool, after some seconds."""
-    curriculum, executor = (template_path(f"tiny_{n}").read_text() for n in ("curriculum", "executor"))
+    curriculum, executor = (
+        template_path(f"tiny_{n}").read_text() for n in ("curriculum", "executor")
+    )
     tokenizer = train_tokenizer(curriculum, executor)
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
@@ -97,8 +102,12 @@ class World:
             for i, p in enumerate(problems)
         ]
         anchors = [
-            {"task": t["id"], "batch": t["batch"], "labels": [p["answer"], p["answer"], "-1", None],
-             "tool_calls": [1, 1, 0, 0]}
+            {
+                "task": t["id"],
+                "batch": t["batch"],
+                "labels": [p["answer"], p["answer"], "-1", None],
+                "tool_calls": [1, 1, 0, 0],
+            }
             for t, p in zip(tasks, problems, strict=True)
         ]
 
@@ -131,7 +140,10 @@ class World:
                 f"template.{name}": str(template_path(f"tiny_{name}"))
                 for name in ("curriculum", "executor")
             },
-            runtime={"sandbox": {"workers": 1, "isolation": "bubblewrap"}, "checkpoints": {"every": 2}},
+            runtime={
+                "sandbox": {"workers": 1, "isolation": "bubblewrap"},
+                "checkpoints": {"every": 2},
+            },
         )
         place = self.store.place(spec.identity)
         place.root.mkdir(parents=True, exist_ok=True)
