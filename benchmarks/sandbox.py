@@ -62,7 +62,8 @@ async def fresh_in_bubblewrap() -> AsyncIterator[Run]:
     with tempfile.TemporaryDirectory() as folder:
         launch = bubblewrap_launch(Path(folder))
         python = launch.command.index("/opt/python/bin/python")
-        options = [word for word in launch.command[:python] if word != "--as-pid-1"]
+        own = ("--as-pid-1", "--new-session")  # what only a supervisor needs
+        options = [word for word in launch.command[:python] if word not in own]
         yield lambda code: execute([*options, "/opt/python/bin/python", "-c", code])
 
 

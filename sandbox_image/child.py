@@ -7,7 +7,6 @@ import gc
 import io
 import linecache
 import os
-import random
 import resource
 import sys
 import threading
@@ -78,28 +77,32 @@ def _take_limits(
     ):
         resource.setrlimit(kind, (soft, hard))
     gc.enable()
-    random.seed(0)
+
+
+def prepare_streams() -> None:
+    """Make Python's standard streams what a program expects, once for all forks to come.
+
+    The supervisor itself writes nothing; a child only changes the descriptors underneath.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, io.TextIOWrapper)
+        # Line by line, so that what was printed before a time-out is not lost.
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    sys.argv[:] = [_NAME]
+    sys.path.insert(0, "")
 
 
 def _run(code: str) -> int:
     """Run the program as a fresh interpreter would; returns its exit status."""
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)))
-    # Line by line, so that what was printed before a time-out is not lost.
-    sys.stdout = _text(1)
-    sys.stderr = _text(2)
-    for name in ("stdin", "stdout", "stderr"):
-        setattr(sys, f"__{name}__", getattr(sys, name))
-    sys.argv[:] = [_NAME]
-    sys.path.insert(0, "")
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     exit_code = 0
     try:
         try:
-            linecache.cache[_NAME] = (len(code), None, code.splitlines(keepends=True), _NAME)
             exec(compile(code, _NAME, "exec", dont_inherit=True), main.__dict__)
         finally:
-            threading._shutdown()  # type: ignore[attr-defined]
+            if threading.active_count() > 1:
+                threading._shutdown()  # type: ignore[attr-defined]
             atexit._run_exitfuncs()
     except SystemExit as end:
         exit_code = _exit_status(end.code)
@@ -107,20 +110,13 @@ def _run(code: str) -> int:
         exit_code = 1
         if isinstance(failure, MemoryError):
             os.write(_STATUS, NO_MEMORY)
-        _report(failure)
+        _report(failure, code)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BaseException:
             exit_code = exit_code or 120  # as CPython does
     return exit_code
-
-
-def _text(descriptor: int) -> io.TextIOWrapper:
-    raw = io.FileIO(descriptor, "w", closefd=False)
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True
-    )
 
 
 def _exit_status(code: object) -> int:
@@ -132,12 +128,13 @@ def _exit_status(code: object) -> int:
     return 1
 
 
-def _report(failure: BaseException) -> None:
+def _report(failure: BaseException, code: str) -> None:
     """The traceback on stderr, without the frames of this file."""
     trace = failure.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     try:
+        linecache.cache[_NAME] = (len(code), None, code.splitlines(keepends=True), _NAME)
         traceback.print_exception(type(failure), failure, trace)
     except BaseException:
         os.write(2, b"the traceback could not be printed\n")

@@ -23,7 +23,7 @@ def preload() -> dict[str, str]:
     """Import the scientific stack, warm SymPy's late imports, and settle the heap for forking.
 
     Returns the versions. The random generators are seeded, so a program prints the same
-    numbers whichever supervisor runs it; `child` seeds Python's own again after each fork.
+    numbers whichever supervisor runs it.
     """
     for name in MODULES:
         importlib.import_module(name)

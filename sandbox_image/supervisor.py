@@ -20,7 +20,7 @@ from typing import Any
 
 from sandbox_image import harden
 from sandbox_image.call import Caller, ClientGone, Limits, Outcome
-from sandbox_image.preload import preload
+from sandbox_image.child import prepare_streams
 from sandbox_image.processes import Processes, UnsafeProcesses
 from sandbox_image.wire import WireError, pack, read_frame, unpack
 
@@ -32,15 +32,18 @@ KEPT_VARIABLES = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"}
 """All that a program finds in its environment: constants of ours, nothing of the host's."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Serve one client; returns the exit status (0: the client closed the connection)."""
+def main(versions: dict[str, str]) -> int:
+    """Serve one client; returns the exit status (0: the client closed the connection).
+
+    `versions` are those of the preloaded libraries, for the greeting.
+    """
     parser = argparse.ArgumentParser(prog="sandbox_image")
     parser.add_argument("--socket", default=SOCKET)
     parser.add_argument("--program-id", type=int, default=harden.PROGRAM_ID, help="their user")
     parser.add_argument("--unsafe", action="store_true", help="run without any isolation")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
 
-    source, versions = source_hash(), preload()
+    source = source_hash()
     processes = UnsafeProcesses() if options.unsafe else Processes()
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(options.socket)
@@ -56,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.umask(0o077)
     for name in set(os.environ) - KEPT_VARIABLES:
         del os.environ[name]
+    prepare_streams()
     caller = Caller(processes, own_user, folder, also_wiped)
     greeting = {"source": source, "python": platform.python_version(), "own_user": own_user}
     connection.sendall(pack(greeting | versions))
