@@ -5,6 +5,9 @@ BIN := .venv/bin
 TORCH_VERSION := 2.13.0
 # torch has a step of its own, so that its build (CPU or CUDA) is the user's choice
 TORCH_ARGS := torch==$(TORCH_VERSION) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+# small models gain nothing from a second thread, and spinning ones lose on a shared machine
+export OMP_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= PASSIVE
 DEMO_SEED ?= 0
 DEMO_METHOD ?= anchorloop
 
