@@ -110,7 +110,7 @@ class Caller:
             pid = os.fork()
             if pid == 0:
                 run_child(
-                    code, self._child_limits(limits), home, self._own_user,
+                    code, self._child_limits(limits), self._processes, home, self._own_user,
                     self._null, out_write, err_write, status_write,
                 )  # fmt: skip
             for descriptor in (out_write, err_write, status_write):
@@ -209,12 +209,10 @@ def _verdict(
         return "infra"
     if exit_code == 0:
         return "ok"
-    if exit_code == -signal.SIGXCPU or exit_code == -signal.SIGKILL:
-        if cpu_used >= limits.cpu_seconds - 0.5:
-            return "timeout"
-        if exit_code == -signal.SIGKILL and oom_killed:
-            return "out_of_memory"
-    if exit_code == 1 and status.endswith(NO_MEMORY):
+    spent = cpu_used >= limits.cpu_seconds - 0.5
+    if spent and exit_code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "timeout"
+    if oom_killed or (exit_code == 1 and status.endswith(NO_MEMORY)):
         return "out_of_memory"
     return "error"
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from sandbox_image import harden
+from sandbox_image.processes import Processes
 
 READY, NO_MEMORY = b"R", b"M"
 _STATUS = 3
@@ -34,8 +35,8 @@ class ChildLimits:
 
 
 def run_child(
-    code: str, limits: ChildLimits, folder: str, own_user: bool, stdin: int, out: int, err: int,
-    status: int,
+    code: str, limits: ChildLimits, processes: Processes, folder: str, own_user: bool,
+    stdin: int, out: int, err: int, status: int,
 ) -> NoReturn:  # fmt: skip
     """Become the program; never returns.
 
@@ -45,21 +46,26 @@ def run_child(
     """
     exit_code = 1
     try:
-        _take_limits(limits, folder, own_user, stdin, out, err, status)
+        _take_user(processes, own_user)
+        _take_limits(limits, folder, stdin, out, err, status)
         os.write(_STATUS, READY)
         exit_code = _run(code)
     finally:
         os._exit(exit_code)
 
 
-def _take_limits(
-    limits: ChildLimits, folder: str, own_user: bool, stdin: int, out: int, err: int, status: int
-) -> None:
+def _take_user(processes: Processes, own_user: bool) -> None:
     os.setsid()
     if own_user:
         user = os.geteuid()
         os.setresuid(user, user, user)
     harden.set_dumpable(True)
+    processes.die_first()
+
+
+def _take_limits(
+    limits: ChildLimits, folder: str, stdin: int, out: int, err: int, status: int
+) -> None:
     os.chdir(folder)
     os.dup2(stdin, 0)
     os.dup2(out, 1)

@@ -49,6 +49,14 @@ class Processes:
             total = sum(size for size in exact if size is not None)
         return total
 
+    def die_first(self) -> None:
+        """Called in the child: where memory runs out, the kernel takes it, not the supervisor."""
+        descriptor = os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=self._proc)
+        try:
+            os.write(descriptor, b"1000")
+        finally:
+            os.close(descriptor)
+
     def address_space(self) -> int:
         """Bytes of address space the preloaded supervisor takes."""
         return int(self._read("self/statm").split()[0]) * _PAGE

@@ -83,7 +83,7 @@ while True: threading.Thread(target=time.sleep, args=(1000,), daemon=True).start
         """
 held = []
 while True:
-    try: held.append(bytearray(b"x") * (1 << 20))
+    try: held.append(b"x" * (1 << 20))
     except MemoryError: pass
 """,
         (MEMORY, TIMEOUT),
