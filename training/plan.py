@@ -165,6 +165,8 @@ class _Planner:
             files["template.curriculum"] = template_path(prompts.curriculum)
         if warm_start:
             files["template.executor"] = template_path(prompts.executor)
+        if stage == "base_model" and self.config.model.source == "folder":
+            files["model"] = self._model_folder()
         if rollout is not None:
             name = prompts.executor if rollout.tool else prompts.executor_without_tool
             files["template.executor"] = template_path(name)
@@ -173,6 +175,12 @@ class _Planner:
             if any(name != TINY for name in self.config.evaluation.benchmarks):
                 files |= {f"template.{name}": template_path(name) for name in TEMPLATE_NAMES}
         return files
+
+    def _model_folder(self) -> Path:
+        path = Path(self.config.model.name).resolve()
+        if not path.is_dir():
+            raise ConfigError(f"model.name '{self.config.model.name}' is not a folder")
+        return path
 
     def _benchmark_files(self) -> dict[str, Path]:
         evaluation = self.config.evaluation

@@ -16,11 +16,13 @@ from training.rollout.tool_loop import Task
 from training.rollout.trajectory import Status, Trajectory
 from training.sandbox.client import Sandbox, SandboxError
 from training.sandbox.isolation import choose
-from training.tiny_world.analysis import distinct_share, in_grammar_share
+from training.tiny_world.analysis import in_grammar_share
 from training.tiny_world.build import build_tiny
 from training.tiny_world.sets import problem_set
 from training.tiny_world.warm_start import Prompts
 from training.trainers.torch.setup import executor_sampling, tool_loop
+
+pytestmark = pytest.mark.timeout(900)  # a busy machine takes minutes over the warm start
 
 PROBLEMS = 60
 GROUP = 8
@@ -86,4 +88,4 @@ def test_the_base_poses_different_readable_problems_of_the_grammar(base):
     problems = [c.problem for c in candidates if c.r_fmt and c.problem]
     assert len(problems) > 0.7 * CANDIDATES
     assert in_grammar_share(problems) > 0.6
-    assert distinct_share(problems) > 0.8
+    assert len(set(problems)) > 0.8 * len(problems)

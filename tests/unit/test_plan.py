@@ -1,5 +1,7 @@
 """The DAG and its identities: what is shared between runs and what a change recomputes."""
 
+from pathlib import Path
+
 import pytest
 
 from training.config_load import load_config, parse_assignments
@@ -89,3 +91,12 @@ def test_where_it_runs_changes_nothing() -> None:
 def test_the_seed_is_in_every_identity_of_a_trained_model() -> None:
     before, after = entries(), entries("anchorloop", "seed=1")
     assert changed(before, after) == set(before)
+
+
+def test_the_bytes_of_a_model_folder_are_in_its_identity(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    asked = ("model.source=folder", f"model.name={tmp_path}")
+    before = entries("base", *asked)
+    assert changed(before, entries("base", *asked)) == set()
+    (tmp_path / "model.safetensors").write_bytes(b"two")
+    assert changed(before, entries("base", *asked)) == set(before)

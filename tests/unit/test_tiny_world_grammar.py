@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.tiny_world.analysis import distinct_share, in_grammar_share, kind_shares, overlap
+from training.tiny_world.analysis import in_grammar_share, overlap
 from training.tiny_world.expressions import code_for, evaluate
 from training.tiny_world.grammar import (
     KIND_NAMES,
@@ -121,10 +121,5 @@ def test_shares_over_the_tasks_of_a_curriculum():
     known, other = "What is 1 + 2?", "Which is 1 + 2?"
     tasks = [known, known, "What is 3 - 2?", other]
     assert in_grammar_share(tasks) == 0.75
-    assert distinct_share(tasks) == 0.75
     assert overlap(tasks, {known, "What is 9 + 9?"}) == 2
-    shares = kind_shares(tasks)
-    assert list(shares) == list(KIND_NAMES)
-    assert shares["sum"] == 0.5
-    assert shares["gain"] == 0.0
-    assert in_grammar_share([]) == distinct_share([]) == 0.0
+    assert in_grammar_share([]) == 0.0

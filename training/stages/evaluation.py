@@ -20,7 +20,7 @@ from training.rollout.trajectory import Status, Trajectory
 from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl, write_jsonl
 from training.stages.benchmark_scores import score_benchmarks
-from training.tiny_world.grammar import kind
+from training.tiny_world.analysis import in_grammar_share, overlap
 from training.trainers.backends import open_backend
 from training.trainers.torch.setup import InfraGuard, executor_sampling, prompt_book
 
@@ -134,7 +134,7 @@ def _pool_numbers(ctx: StageContext) -> Numbers:
     for name in settings.benchmarks:
         with contextlib.suppress(ConfigError):  # one that is missing is reported by the scores
             held_out |= {q.question for q in load_questions(name, ctx, settings.limit)}
-    numbers: Numbers = {"held_out_overlap": sum(problem in held_out for problem in problems)}
+    numbers: Numbers = {"held_out_overlap": overlap(problems, held_out)}
     if TINY in settings.benchmarks and problems:
-        numbers["in_grammar_share"] = fmean(kind(problem) is not None for problem in problems)
+        numbers["in_grammar_share"] = in_grammar_share(problems)
     return numbers
