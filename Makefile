@@ -11,12 +11,13 @@ export OMP_WAIT_POLICY ?= PASSIVE
 DEMO_SEED ?= 0
 DEMO_METHOD ?= anchorloop
 
-.PHONY: help setup setup-dev demo test test-system soak lint format bench lock clean
+.PHONY: help setup setup-dev demo test test-system test-verl soak lint format bench lock clean
 
 help:
 	@echo "make demo         set up and run three outer iterations on the built-in tiny model"
 	@echo "make test         set up and run the tests (at most 20 minutes on two cores)"
 	@echo "make test-system  the tests that need Docker and other system parts"
+	@echo "make test-verl    the tests of the GPU backend, with the real verl and vLLM on CPU"
 	@echo "make soak         long runs: the sandbox soak"
 	@echo "make lint         formatter, linter, type checker, import contracts"
 	@echo "make bench        benchmarks of engine, sandbox, grading and orchestration"
@@ -70,8 +71,11 @@ demo: setup
 test: setup-dev
 	$(BIN)/python -m pytest -m "not system and not soak and not verl" tests
 
-test-system: setup-dev .venv/.smollm2 .venv-verl/.ready
+test-system: setup-dev .venv/.smollm2
 	$(BIN)/python -m pytest -m "system and not soak" tests
+
+# The GPU backend is not finished (docs/gpu.md); its tests join test-system when it is.
+test-verl: setup-dev .venv-verl/.ready
 	.venv-verl/bin/python -m pytest -m verl tests/verl
 
 soak: setup-dev
