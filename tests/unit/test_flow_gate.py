@@ -17,7 +17,7 @@ def test_an_evaluation_without_samples_passes_where_no_gate_is_set() -> None:
     config = load_config("tiny", "base", parse_assignments(["evaluation.samples=0"]))
     row = iteration_row(0, [outcome(greedy=0.1)], samples=0)
     assert "mean_at_0" not in row
-    with pytest.raises(BaseGateError, match="needed is 0.2"):
+    with pytest.raises(BaseGateError, match=r"needed is 0\.2"):
         pass_gate(config, row)
     pass_gate(load_config("tiny", "base", {"gate": {"min_mean_at_k": 0.0}}), row)
 
