@@ -119,14 +119,15 @@ def _check_model(config: ExperimentConfig) -> None:
     """Refuse a model that cannot be had, unless the store has its artifact."""
     from flows.checks import Unfit, check_model
     from tasks.home import home
+    from training.errors import ConfigError
     from training.plan import plan
     from training.store import Store
 
-    if Store(home().store).verify(plan(config)[0].identity) is None:
-        try:
+    try:
+        if Store(home().store).verify(plan(config)[0].identity) is None:
             check_model(config.model)
-        except Unfit as error:
-            raise UserError(f"the model cannot be had: {error}") from None
+    except (ConfigError, Unfit) as error:
+        raise UserError(f"the model cannot be had: {error}") from None
 
 
 def _hand_over() -> None:

@@ -89,10 +89,15 @@ def test_a_stage_that_joins_a_cluster_shares_the_hosts_network() -> None:
     assert made("task_pool", "qwen3-4b", RAY_ADDRESS="first:6379").host["network_mode"] == "none"
 
 
-def test_a_model_folder_is_seen_and_must_be_named_in_full() -> None:
-    asked = {"model": {"source": "folder", "name": "/models/m"}}
-    assert seen(made("base_model", "qwen3-4b", asked))["/models/m"] == ("/models/m", True)
-    asked = {"model": {"source": "folder", "name": "models/m"}}
+def test_a_model_folder_is_seen_and_must_be_named_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "m"
+    folder.mkdir()
+    asked = {"model": {"source": "folder", "name": str(folder)}}
+    assert seen(made("base_model", "qwen3-4b", asked))[str(folder)] == (str(folder), True)
+    monkeypatch.chdir(tmp_path)
+    asked = {"model": {"source": "folder", "name": "m"}}
     with pytest.raises(ConfigError, match="name the whole path"):
         made("base_model", "qwen3-4b", asked)
 
