@@ -7,7 +7,9 @@ from prefect import flow, runtime
 from flows.iteration import iteration as iteration_flow
 from flows.naming import default_name, resolve
 from tasks import tracked
-from tasks.runs import create, driving
+from tasks.forks import create_fork
+from tasks.restart import start_again
+from tasks.runs import OnBusy, create, driving
 from tasks.summary import write_summary
 from tasks.tracking import PARENT
 from tasks.zombies import close_zombies
@@ -34,6 +36,9 @@ def experiment(
     stage_hours: float = 72.0,
     launcher: str | None = None,
     image: str | None = None,
+    on_busy: OnBusy = "wait",
+    from_stage: str | None = None,
+    force_stage: str | None = None,
 ) -> dict[str, Any]:
     """Run an experiment, or go on with it; returns its summary.
 
@@ -50,21 +55,58 @@ def experiment(
         launcher: Where stages run: local (a process) or docker (a container); empty means what
             the run has, else local.
         image: Container image of launcher docker; empty means anchorloop-gpu.
+        on_busy: While another process drives the run, computes a stage or uses its GPUs: wait for
+            it, or refuse.
+        from_stage: Compute this stage (like i2/executor) and all behind it again.
+        force_stage: Compute this stage alone again.
     """
     config = resolve(profile, method, seed, iterations, given(overrides))
     run = name or default_name(profile, method, seed)
-    create(config, run, study, tracking_uri, stage_hours, launcher, image)
+    create(config, run, study, tracking_uri, stage_hours, launcher, image, on_busy)
+    return drive(run, from_stage, force_stage)
+
+
+@flow(name="fork", flow_run_name="{name}", persist_result=False)
+def fork(
+    run: str,
+    name: str,
+    overrides: Overrides | None = None,  # type: ignore[valid-type]
+    seed: int | None = None,
+    iterations: int | None = None,
+) -> dict[str, Any]:
+    """Begin a new run with the configuration of another one, changed; returns its summary.
+
+    Stages whose configuration and inputs did not change are shared, not computed again.
+
+    Args:
+        run: Name of the run to begin with.
+        name: Name of the new run.
+        overrides: What differs; empty fields keep the run's value.
+        seed: Another seed.
+        iterations: Another number of outer iterations.
+    """
+    changes = {**given(overrides), "seed": seed, "iterations": iterations}
+    create_fork(run, name, {key: value for key, value in changes.items() if value is not None})
+    return drive(name)
+
+
+def drive(
+    run: str, from_stage: str | None = None, force_stage: str | None = None
+) -> dict[str, Any]:
+    """Drive an existing run to its end, inside a flow run; returns its summary."""
+    flow_run = str(runtime.flow_run.id or "")
     with driving(run) as opened:
-        names = [run, *(f"{run}/i{t}" for t in range(config.iterations + 1))]
-        close_zombies(names, str(runtime.flow_run.id))
-        tracked.open_parent(opened, str(runtime.flow_run.id or "") or None)
+        names = [run, *(f"{run}/i{t}" for t in range(opened.config.iterations + 1))]
+        close_zombies(names, flow_run)
+        start_again(opened, from_stage, force_stage, flow_run)
+        tracked.open_parent(opened, flow_run or None)
         try:
-            for t in range(config.iterations + 1):
+            for t in range(opened.config.iterations + 1):
                 row = iteration_flow(run, t)
                 if t == 0:
                     tracked.report_comparable(opened)
-                if t == 0 and config.iterations:
-                    pass_gate(config, row)
+                if t == 0 and opened.config.iterations:
+                    pass_gate(opened.config, row)
         except BaseException as error:
             opened.tracker.end(PARENT, "FAILED" if isinstance(error, Exception) else "KILLED")
             raise

@@ -1,7 +1,6 @@
 """Processes, sessions, ports and locks of this machine, as the services need them."""
 
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -73,12 +72,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def try_exclusive(descriptor: int) -> bool:
-    """Take an exclusive flock if it is free; whether it was."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -21,10 +21,10 @@ from flows.processes import (
     free_port,
     port_is_free,
     start_ticks,
-    try_exclusive,
 )
 from tasks.home import QUIET, Home
 from tasks.tracking import make_store
+from training.locking import try_exclusive
 
 START_S = 120.0
 STOP_S = 60.0

@@ -25,7 +25,7 @@ def adopt_stage(name: str, stage: str, reason: str) -> list[tuple[str, str, str]
     """
     if stage not in (*STAGES, ALL):
         raise RunError(f"there is no stage '{stage}'; choose from {', '.join(STAGES)} or all")
-    with driving(name, check=False) as run:
+    with driving(name, announce=False) as run:
         path = run.folder / "plan.json"
         if not path.exists():
             raise RunError(f"run '{name}' never began; there is nothing to adopt")

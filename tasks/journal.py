@@ -1,7 +1,8 @@
 """What a run wants its tracking server to know, in order, in a file of the run folder.
 
 The journal is written first and sent later, so that a server that is down loses nothing, and a
-driver that was killed goes on where it stopped. Each (part, key, step) enters it once.
+driver that was killed goes on where it stopped. Each (part, key, step) enters it once, unless it
+is a headline number that was computed again to another value.
 """
 
 import json
@@ -22,7 +23,7 @@ class Journal:
         """Open or make the journal at ``path``; a line torn by a crash is cut off."""
         self._path = path
         self._lock = threading.Lock()
-        self._points: set[tuple[str, str, int]] = set()
+        self._points: dict[tuple[str, str, int], float] = {}
         self._once: set[tuple[str, str]] = set()
         path.parent.mkdir(parents=True, exist_ok=True)
         content = path.read_bytes() if path.exists() else b""
@@ -48,10 +49,23 @@ class Journal:
             if (part, op) not in self._once:
                 self._append({"part": part, "op": op, **content})
 
-    def add_points(self, part: str, step: int, values: Mapping[str, float], time_ms: int) -> int:
-        """Append the values whose (part, key, step) is new; returns how many there were."""
+    def add_points(
+        self,
+        part: str,
+        step: int,
+        values: Mapping[str, float],
+        time_ms: int,
+        revise: bool = False,
+    ) -> int:
+        """Append the values whose (part, key, step) is new; returns how many there were.
+
+        ``revise`` also appends a known one that has another value now.
+        """
         with self._lock:
-            new = {k: v for k, v in values.items() if (part, k, step) not in self._points}
+            known = {k: self._points.get((part, k, step)) for k in values}
+            new = {
+                k: v for k, v in values.items() if known[k] is None or (revise and known[k] != v)
+            }
             if new:
                 self._append(
                     {"part": part, "op": "metrics", "step": step, "values": new, "time": time_ms}
@@ -86,4 +100,5 @@ class Journal:
     def _remember(self, entry: Mapping[str, Any]) -> None:
         self._once.add((entry["part"], entry["op"]))
         if entry["op"] == "metrics":
-            self._points.update((entry["part"], key, entry["step"]) for key in entry["values"])
+            for key, value in entry["values"].items():
+                self._points[entry["part"], key, entry["step"]] = value

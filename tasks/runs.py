@@ -8,24 +8,36 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import yaml
+from pydantic import ValidationError
 
 from tasks.home import Home, home
 from tasks.launchers import Launcher, launcher
 from tasks.tracking import Tracker
 from training.config import ExperimentConfig
+from training.config_load import explain
 from training.errors import ConfigError
+from training.locking import try_exclusive
 from training.plan import PlanEntry, plan
 from training.spec import StageSpec, canonical_json, differences
 from training.store import Store, write_atomic
+
+log = logging.getLogger("anchorloop")
+
+OnBusy = Literal["wait", "refuse"]
+
+LOOK_S = 0.5
+"""Time between looks at a lock that somebody holds."""
 
 
 class RunError(RuntimeError):
@@ -44,6 +56,10 @@ class RunSettings:
     image: str | None = None
     """Name, digest or id of the stages' container image; None where the launcher has its own."""
     stage_hours: float = 72.0
+    on_busy: OnBusy = "wait"
+    """``wait`` for whoever drives the run or computes a stage, or ``refuse`` to."""
+    forked_from: str | None = None
+    """Run whose configuration this one began with."""
 
 
 class Run:
@@ -112,6 +128,7 @@ class Run:
         """Remember what became of a stage (one line of stages.jsonl)."""
         with (self.folder / "stages.jsonl").open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(outcome) + "\n")
+        self._remember(outcome["identity"])
 
     def outcomes(self, iteration: int) -> list[dict[str, Any]]:
         """What was recorded so far of an iteration's stages, in order."""
@@ -119,33 +136,51 @@ class Run:
         lines = read_lines(self.folder / "stages.jsonl")
         return [line for line in lines if line["identity"] in planned]
 
-    def check_plan(self) -> None:
-        """Compare with the plan this run began with, or note it at its first start.
+    def announce_changes(self) -> None:
+        """Say which stages are no longer those this run began with, and so are computed again.
 
-        Raises RunError naming what changed: code, libraries or files of a stage.
+        plan.json remembers each stage as it was last computed here, so that ``adopt`` can keep an
+        old artifact until a new one has taken its place.
         """
-        path = self.folder / "plan.json"
-        now = {entry.name: spec_record(entry.spec) for entry in self.entries}
-        if not path.exists():
-            write_atomic(path, json.dumps(now, indent=1, sort_keys=True))
+        if not self._plan_file.exists():
+            now = {entry.name: spec_record(entry.spec) for entry in self.entries}
+            write_atomic(self._plan_file, json.dumps(now, indent=1, sort_keys=True))
             return
-        began = json.loads(path.read_text(encoding="utf-8"))
-        changed = {
-            name: sorted(
-                key
-                for key in ("config", "code", "libraries", "files", "seed")
-                if began.get(name, {}).get(key) != now[name][key]
-            )
-            for name in now
-        }
-        changed = {name: keys for name, keys in changed.items() if keys}
+        began = self._began()
+        kinds = ("config", "code", "libraries", "files", "seed")
+        changed = []
+        for entry in self.entries:
+            was, now = began.get(entry.name, {}), spec_record(entry.spec)
+            different = [kind for kind in kinds if was.get(kind) != now[kind]]
+            if different:
+                changed.append(f"{' and '.join(different)} of {entry.name}")
         if changed:
-            what = "; ".join(f"{', '.join(keys)} of {name}" for name, keys in changed.items())
-            raise RunError(
-                f"run '{self.name}' began with another version ({what[:400]} changed); start a "
-                f"run of another --name, or, where the change cannot alter results, "
-                f"`anchorloop adopt STAGE --run {self.name}`"
+            log.warning(
+                "changed since run '%s' began: %s; these stages and all behind them are computed "
+                "again. Where the change cannot alter results, stop and keep their artifacts with "
+                "`anchorloop adopt STAGE --run %s`",
+                self.name,
+                "; ".join(changed)[:600],
+                self.name,
             )
+
+    @property
+    def _plan_file(self) -> Path:
+        return self.folder / "plan.json"
+
+    def _began(self) -> dict[str, Any]:
+        return dict(json.loads(self._plan_file.read_text(encoding="utf-8")))
+
+    def _remember(self, identity: str) -> None:
+        """From now on plan.json knows the stage of this identity as it is now."""
+        known = [entry for entry in self.entries if entry.identity == identity]
+        if not known or not self._plan_file.exists():
+            return
+        began = self._began()
+        now = spec_record(known[0].spec)
+        if began.get(known[0].name) != now:
+            began[known[0].name] = now
+            write_atomic(self._plan_file, json.dumps(began, indent=1, sort_keys=True))
 
 
 def spec_record(spec: StageSpec) -> dict[str, Any]:
@@ -161,12 +196,14 @@ def create(
     stage_hours: float = 72.0,
     where: str | None = None,
     image: str | None = None,
+    on_busy: OnBusy = "wait",
+    forked_from: str | None = None,
 ) -> RunSettings:
     """Make the folder of a new run, or check that an existing one was asked the same.
 
     ``where`` is the launcher (None: that of the existing run, else ``local``), ``image`` its
-    container image. Raises RunError, with the difference, when it was asked something else, and
-    for a launcher that does not exist.
+    container image; ``on_busy`` and ``forked_from`` are those of RunSettings. Raises RunError,
+    with the difference, when it was asked something else, and for a launcher that does not exist.
     """
     place = home()
     try:
@@ -181,10 +218,14 @@ def create(
         if changed:
             raise RunError(
                 f"run '{name}' exists with another configuration ({'; '.join(changed[:8])}); "
-                "give the new one another --name"
+                f"`anchorloop fork {name} --name NEW --set KEY=VALUE` makes a new run that shares "
+                "what is equal"
             )
         settings = replace(
-            settings, tracking_uri=tracking_uri or settings.tracking_uri, stage_hours=stage_hours
+            settings,
+            tracking_uri=tracking_uri or settings.tracking_uri,
+            stage_hours=stage_hours,
+            on_busy=on_busy,
         )
         if where or image:
             settings = replace(settings, launcher=where or settings.launcher, image=image)
@@ -192,7 +233,15 @@ def create(
     else:
         uri = tracking_uri or place.tracking_uri
         settings = RunSettings(
-            name, uuid.uuid4().hex, study, uri, where or "local", image, stage_hours
+            name,
+            uuid.uuid4().hex,
+            study,
+            uri,
+            where or "local",
+            image,
+            stage_hours,
+            on_busy,
+            forked_from,
         )
         _check_launcher(settings)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -219,15 +268,25 @@ def read_settings(folder: Path) -> RunSettings:
         ) from None
 
 
+def stored_config(folder: Path) -> ExperimentConfig:
+    """The resolved configuration of a run folder. Raises ConfigError when it no longer fits."""
+    stored = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    try:
+        return ExperimentConfig.model_validate(stored)
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from None
+
+
 _driven: dict[Path, Run] = {}
 
 
 @contextlib.contextmanager
-def driving(name: str, check: bool = True) -> Iterator[Run]:
+def driving(name: str, announce: bool = True) -> Iterator[Run]:
     """Open a run and drive it alone; nested uses in one process share the open run.
 
-    ``check`` compares with the plan the run began with (``Run.check_plan``). Raises RunError when
-    it does not exist, is driven by another process, or its code changed.
+    While another process drives it, this one waits or is refused, as the run's ``on_busy`` says.
+    ``announce`` says what changed since the run began (``Run.announce_changes``). Raises RunError
+    when it does not exist, is refused, or its configuration no longer fits.
     """
     place = home()
     folder = place.run(name)
@@ -236,14 +295,13 @@ def driving(name: str, check: bool = True) -> Iterator[Run]:
         return
     settings = read_settings(folder)
     with (folder / "driver.lock").open("a+") as handle:
-        _take(handle, name)
+        _take(handle, name, settings.on_busy)
         try:
-            stored = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-            run = Run(place, settings, ExperimentConfig.model_validate(stored))
+            run = Run(place, settings, stored_config(folder))
         except (ConfigError, ValueError) as error:
             raise RunError(f"run '{name}': {error}") from error
-        if check:
-            run.check_plan()
+        if announce:
+            run.announce_changes()
         _driven[folder] = run
         try:
             yield run
@@ -271,15 +329,18 @@ def driver(folder: Path) -> int | None:
     return None
 
 
-def _take(handle: IO[str], name: str) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+def _take(handle: IO[str], name: str, on_busy: str) -> None:
+    said = ""
+    while not try_exclusive(handle.fileno()):
         handle.seek(0)
         holder = handle.read().strip() or "another"
-        raise RunError(
-            f"run '{name}' is already driven by process {holder}; wait for it or stop it"
-        ) from None
+        busy = f"run '{name}' is already driven by process {holder}"
+        if on_busy == "refuse":
+            raise RunError(f"{busy}; wait for it or stop it")
+        if busy != said:
+            log.info("%s; waiting for it", busy)
+            said = busy
+        time.sleep(LOOK_S)
     handle.seek(0)
     handle.truncate()
     handle.write(str(os.getpid()))

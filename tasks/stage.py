@@ -20,6 +20,7 @@ from tasks.runs import Run
 from tasks.tracking import child
 from tasks.watch import MetricsTail, Progress, read_progress
 from training.errors import StageError
+from training.gpu_locks import gpu_in_use, gpus_of
 from training.plan import PlanEntry
 from training.store import Place, write_atomic
 
@@ -77,8 +78,8 @@ def run_stage(run: Run, entry: PlanEntry, show: Show | None = None) -> Outcome:
                 _see_through(run, entry, left, watch, None)
             elif _done(run, entry, place):
                 break
-            elif run.store.holder(entry.identity) is not None:
-                watch.somebody_else()
+            elif (busy := _busy(run, entry)) is not None:
+                watch.wait_for(busy)
             else:
                 log.info("%s started", entry.name)
                 reused = False
@@ -104,6 +105,14 @@ def run_stage(run: Run, entry: PlanEntry, show: Show | None = None) -> Outcome:
     else:
         log.info("%s done in %.1f s", entry.name, outcome.seconds)
     return outcome
+
+
+def _busy(run: Run, entry: PlanEntry) -> str | None:
+    """Why the stage cannot start right now: somebody computes it, or uses its GPUs."""
+    if run.store.holder(entry.identity) is not None:
+        return f"is being computed by {run.store.holder_text(entry.identity)}"
+    in_use = gpu_in_use(gpus_of(entry.spec))
+    return f"needs GPUs, and {in_use}" if in_use else None
 
 
 def _done(run: Run, entry: PlanEntry, place: Place) -> bool:
@@ -214,7 +223,7 @@ class _Watch:
         self._part = child(entry.spec.iteration)
         self._tail = MetricsTail(place.work / "metrics.jsonl", self._sink)
         self._shown: Progress | None = None
-        self._waiting = False
+        self._busy = ""
 
     def until_it_ends(self, running: Running, limit_s: float) -> int | None:
         """Watch until the process ends (its status) or the time is over (None)."""
@@ -224,12 +233,13 @@ class _Watch:
         self.look(force=True)
         return status
 
-    def somebody_else(self) -> None:
-        """One look at a stage that another process computes."""
-        if not self._waiting:
-            holder = self._run.store.holder_text(self._entry.identity)
-            log.info("%s is being computed by %s; waiting for it", self._entry.name, holder)
-            self._waiting = True
+    def wait_for(self, busy: str) -> None:
+        """One look while somebody else is in the way. StageFailed where the run refuses to wait."""
+        if self._run.settings.on_busy == "refuse":
+            raise StageFailed(self._entry, "interrupted", f"it {busy} (--on-busy refuse)", None)
+        if busy != self._busy:
+            log.info("%s %s; waiting for it", self._entry.name, busy)
+            self._busy = busy
         self.look()
         time.sleep(LOOK_S)
 

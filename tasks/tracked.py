@@ -36,7 +36,8 @@ def report_outcomes(run: Run, iteration: int, outcomes: list[Outcome]) -> None:
             seconds = {f"{outcome.stage}/seconds": outcome.cost_seconds}
             run.tracker.metrics(part, iteration, seconds)
         if outcome.stage == "evaluation":
-            run.tracker.metrics(part, iteration, stage_values("evaluation", outcome.metrics))
+            scores = stage_values("evaluation", outcome.metrics)
+            run.tracker.metrics(part, iteration, scores, revise=True)
     tags = {f"artifact.{outcome.stage}": outcome.path for outcome in outcomes}
     reused = run.reused(iteration)
     run.tracker.tags(part, {**tags, "reused": ",".join(reused) or "none"})
@@ -64,7 +65,7 @@ def report_comparable(run: Run) -> None:
 
 def report_row(run: Run, row: Mapping[str, Any]) -> None:
     """An iteration's headline numbers on the parent run, step = iteration."""
-    run.tracker.metrics(PARENT, row["iteration"], parent_values(row))
+    run.tracker.metrics(PARENT, row["iteration"], parent_values(row), revise=True)
 
 
 def _version() -> str:
@@ -87,6 +88,7 @@ def _tags(run: Run, flow_run: str | None) -> dict[str, str]:
         "code_hash": run.code_hash,
         "sandbox": config.sandbox.isolation,
         "launcher": run.settings.launcher,
+        "forked_from": run.settings.forked_from or "none",
         "image": run.launcher.image() or "none",
         "prefect_flow_run_id": flow_run or "none",
     }

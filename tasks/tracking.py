@@ -75,14 +75,19 @@ class Tracker:
         self.journal.add_once(part, "params", params=flat)
         self._sender.wake.set()
 
-    def metrics(self, part: str, step: int, values: Mapping[str, Any]) -> None:
-        """Metrics at a step; what is no finite number is left out, a repeated one is not sent."""
+    def metrics(
+        self, part: str, step: int, values: Mapping[str, Any], revise: bool = False
+    ) -> None:
+        """Metrics at a step; what is no finite number is left out, a repeated one is not sent.
+
+        With ``revise``, one that has another value now is sent, and MLflow shows the later one.
+        """
         kept = {
             key: float(value)
             for key, value in values.items()
             if isinstance(value, (int, float)) and math.isfinite(value)
         }
-        if self.journal.add_points(part, step, kept, int(time.time() * 1000)):
+        if self.journal.add_points(part, step, kept, int(time.time() * 1000), revise):
             self._sender.wake.set()
 
     def tags(self, part: str, tags: Mapping[str, str]) -> None:

@@ -7,7 +7,6 @@ from publishing over a newer one.
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from training.errors import InfraError
+from training.locking import try_exclusive
 from training.spec import canonical_json, file_digest
 
 MANIFEST = "manifest.json"
@@ -128,14 +128,16 @@ class Store:
 
     def set_aside(self, identity: str) -> Path | None:
         """Move a damaged or stale artifact out of the way, keeping its bytes for inspection."""
-        artifact = self.place(identity).artifact
-        if not artifact.exists():
-            return None
-        number = 1
-        while (target := artifact.with_name(f"artifact.aside-{number}")).exists():
-            number += 1
-        artifact.rename(target)
-        return target
+        return _aside(self.place(identity).artifact)
+
+    def start_again(self, identity: str) -> None:
+        """Move artifact, checkpoints, metrics and logs out of the way, keeping them all.
+
+        Raises InfraError naming the holder while somebody computes the stage.
+        """
+        with self.hold(identity):
+            _aside(self.place(identity).artifact)
+            _aside(self.place(identity).work)
 
     def publish(self, identity: str, attempt: int, result: dict[str, Any]) -> Manifest:
         """Publish ``work/payload`` with its result: synced, manifest last, renamed into place.
@@ -183,7 +185,7 @@ class Store:
         place.work.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (place.root / "lock").open("a+", encoding="utf-8") as handle:
             deadline = time.monotonic() + wait_seconds
-            while not _try_lock(handle.fileno()):
+            while not try_exclusive(handle.fileno()):
                 if time.monotonic() > deadline:
                     raise InfraError(
                         f"{identity[:12]} is being computed by {self.holder_text(identity)}; "
@@ -202,7 +204,7 @@ class Store:
         if not path.exists():
             return None
         with path.open("a+", encoding="utf-8") as handle:
-            if _try_lock(handle.fileno()):
+            if try_exclusive(handle.fileno()):
                 return None
         return _read_json(self.place(identity).root / "holder.json")
 
@@ -233,6 +235,16 @@ class Store:
         _sync(target.root)
 
 
+def _aside(path: Path) -> Path | None:
+    if not path.exists():
+        return None
+    number = 1
+    while (target := path.with_name(f"{path.name}.aside-{number}")).exists():
+        number += 1
+    path.rename(target)
+    return target
+
+
 def payload_digest(files: dict[str, dict[str, Any]]) -> str:
     """One digest over names and digests of all files but result.json."""
     kept = {name: entry["sha256"] for name, entry in files.items() if name != RESULT}
@@ -256,14 +268,6 @@ def write_atomic(path: Path, text: str) -> None:
         if error.errno == errno.ENOSPC:
             raise InfraError(f"no space left for {path.name}; free some disk and retry") from error
         raise
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _read_json(path: Path) -> dict[str, Any]:

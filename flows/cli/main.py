@@ -10,7 +10,18 @@ import sys
 
 import typer
 
-from flows.cli import adopt, compare, evaluate, explain, grade, preflight, run, services, status
+from flows.cli import (
+    adopt,
+    compare,
+    evaluate,
+    explain,
+    fork,
+    grade,
+    preflight,
+    run,
+    services,
+    status,
+)
 from flows.cli.errors import UserError
 
 app = typer.Typer(
@@ -22,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(explain.app, name="explain")
 app.command("run")(run.run)
+app.command("fork")(fork.fork)
 app.command("up")(services.up)
 app.command("down")(services.down)
 app.command("status")(status.status)

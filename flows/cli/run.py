@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from flows.cli.errors import UserError
 
 if TYPE_CHECKING:
-    from flows.services import Services
     from training.config import ExperimentConfig
 
 
@@ -46,11 +38,21 @@ def run(
     image: Annotated[
         str | None, typer.Option(help="Image of --launcher docker; default: anchorloop-gpu.")
     ] = None,
+    on_busy: Annotated[
+        Literal["wait", "refuse"],
+        typer.Option(help="While another process is in the way: wait for it, or refuse."),
+    ] = "wait",
+    from_stage: Annotated[
+        str | None,
+        typer.Option(metavar="STAGE", help="Compute i2/executor, say, and all behind it again."),
+    ] = None,
+    force_stage: Annotated[
+        str | None, typer.Option(metavar="STAGE", help="Compute this stage alone again.")
+    ] = None,
 ) -> None:
     """Run an experiment, or go on with one that was interrupted (same arguments)."""
+    from flows.cli.drive import drive
     from flows.naming import default_name, resolve
-    from flows.services import ServiceError, Services
-    from tasks.home import home
     from tasks.launchers import launcher as place_of
     from tasks.runs import RunError, create
     from training.config_load import parse_assignments
@@ -60,7 +62,7 @@ def run(
     try:
         overrides = parse_assignments(set_ or [])
         config = resolve(profile, method, seed, iterations, overrides)
-        settings = create(config, name, study, tracking_uri, stage_hours, launcher, image)
+        settings = create(config, name, study, tracking_uri, stage_hours, launcher, image, on_busy)
         place_of(settings.launcher, settings.image).image()
     except (ConfigError, InfraError, RunError) as error:
         raise UserError(str(error)) from None
@@ -76,43 +78,11 @@ def run(
         "stage_hours": stage_hours,
         "launcher": launcher,
         "image": image,
+        "on_busy": on_busy,
+        "from_stage": from_stage,
+        "force_stage": force_stage,
     }
-    services = Services(home())
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        with _server(services, meanwhile=lambda: _check_model(config)):
-            summary = _experiment(asked)
-    except ServiceError as error:
-        raise UserError(str(error)) from None
-    except KeyboardInterrupt:
-        print(f"stopped; the same command goes on with run '{name}'", file=sys.stderr)
-        raise typer.Exit(130) from None
-    _show(services, summary)
-
-
-@contextlib.contextmanager
-def _server(services: Services, meanwhile: Callable[[], None]) -> Iterator[None]:
-    """A Prefect server in the environment: the user's own by PREFECT_API_URL, else ours.
-
-    ``meanwhile`` is called while a server starts; what it raises ends the command.
-    """
-    os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "anchorloop")
-    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    services.port("mlflow")  # links in Prefect name the address that `up` will give MLflow
-    if os.environ.get("PREFECT_API_URL"):
-        meanwhile()
-        yield
-        return
-    with services.prefect() as server:
-        os.environ.update(services.environment())
-        import flows.experiment  # noqa: F401  takes a second, in which the server starts
-
-        meanwhile()
-        services.wait(server)
-        try:
-            yield
-        finally:
-            _hand_over()
+    drive("experiment", asked, name, meanwhile=lambda: _check_model(config))
 
 
 def _check_model(config: ExperimentConfig) -> None:
@@ -128,68 +98,3 @@ def _check_model(config: ExperimentConfig) -> None:
             check_model(config.model)
     except (ConfigError, Unfit) as error:
         raise UserError(f"the model cannot be had: {error}") from None
-
-
-def _hand_over() -> None:
-    """Send what Prefect's client still holds before its server may end."""
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
-
-    for worker in (APILogWorker, EventsWorker):
-        worker.drain_all(timeout=10)
-
-
-def _experiment(asked: dict[str, Any]) -> dict[str, Any]:
-    import httpx
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-
-    from flows.experiment import experiment
-    from tasks.runs import RunError
-    from tasks.stage import StageFailed
-    from training.errors import ConfigError, StageError
-
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
-    logger = logging.getLogger("anchorloop")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    try:
-        # nobody waits for heartbeats here, and stopping them costs every flow a second
-        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            return dict(experiment(**asked))
-    except (RunError, ConfigError) as error:
-        raise UserError(str(error)) from None
-    except (StageFailed, StageError) as error:
-        print(f"anchorloop: {error}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    except httpx.HTTPError as error:
-        print(f"anchorloop: the Prefect server does not answer ({error})", file=sys.stderr)
-        print("what is finished is kept; the same command goes on", file=sys.stderr)
-        raise typer.Exit(1) from None
-
-
-def _show(services: Services, summary: dict[str, Any]) -> None:
-    from flows.cli.tables import console, summary_table
-    from tasks.home import home
-
-    page = console()
-    page.print(summary_table(summary))
-    root, name = home().root, summary["run"]
-    folder = (home().runs / name).relative_to(root)
-    mlflow = f"http://127.0.0.1:{services.port('mlflow')}"
-    prefect = f"http://127.0.0.1:{services.port('prefect')}"
-    lines = (
-        f"numbers         {folder}/summary.json",
-        f"configuration   {folder}/config.yaml",
-        f"stages          {folder}/stages.jsonl (each with the path of its artifact)",
-        "look further    anchorloop up      opens Prefect and MLflow on the same stores:",
-        f"                                   {prefect} and {mlflow}",
-        "                anchorloop status  what ran, what runs",
-    )
-    for line in lines:
-        page.print(line, highlight=False)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -2,7 +2,8 @@
 
 Run like ``python -m training.stages``. ``STUB_LOG`` names a file that gets a line for each start
 of a stage; ``STUB_FAIL`` is ``<stage>:<iteration>:<kind>``, failing once or (kind with ``!``)
-always; ``STUB_STEP_S`` is how long a step takes, of all stages or of the one in ``STUB_SLOW``.
+always; ``STUB_SALT`` alters the bytes of every artifact;
+``STUB_STEP_S`` is how long a step takes, of all stages or of the one in ``STUB_SLOW``.
 """
 
 import json
@@ -52,7 +53,8 @@ def run(ctx: StageContext) -> StageResult:
         if step == 1:
             _fail(ctx.work, me)
     ctx.progress(STEPS, STEPS)
-    (ctx.payload / "payload.txt").write_text(f"{me} {spec.seed} of {len(known)}\n")
+    salt = os.environ.get("STUB_SALT", "")
+    (ctx.payload / "payload.txt").write_text(f"{me} {spec.seed} of {sorted(known)}{salt}\n")
     metrics = METRICS.get(spec.stage) or {
         "greedy": 0.375 + 0.125 * spec.iteration,
         "mean_at_8": 0.25 + 0.125 * spec.iteration,

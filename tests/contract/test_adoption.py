@@ -33,12 +33,12 @@ def finished(stub_home: Path) -> Path:
 
 
 def test_adopted_stage_and_all_behind_it_are_reused(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = starts(finished)
     change_code(monkeypatch, "task_pool")
-    with pytest.raises(RunError, match="code of i1/task_pool changed"), driving("r"):
-        pass
+    with driving("r"):
+        assert "code of i1/task_pool" in caplog.text
     adopted = adopt_stage("r", "task_pool", "a variable got another name")
     assert [name for name, _, _ in adopted] == [
         "i1/task_pool",
@@ -57,13 +57,13 @@ def test_adopted_stage_and_all_behind_it_are_reused(
 
 
 def test_other_changed_stages_are_held_back(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     change_code(monkeypatch, "task_pool", "executor")
     adopted = adopt_stage("r", "task_pool", "harmless")
     assert [name for name, _, _ in adopted] == ["i1/task_pool", "i1/anchor_cache"]
-    with pytest.raises(RunError, match="code of i1/executor changed"), driving("r"):
-        pass
+    with driving("r"):
+        assert "code of i1/executor" in caplog.text
     assert [name for name, _, _ in adopt_stage("r", "all", "harmless too")] == [
         "i1/executor",
         "i1/evaluation",

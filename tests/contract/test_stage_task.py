@@ -1,11 +1,13 @@
 """run_stage: reuse, launch, resume, typed failures; with stub stages in real processes."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +22,11 @@ from training.config_load import load_config
 
 def new_run(name: str = "r", **overrides: object) -> None:
     create(load_config("tiny", "anchorloop", {"iterations": 1, **overrides}), name, "study")
+
+
+def refuse(name: str) -> None:
+    """The run asked again, now not to wait for anybody."""
+    create(load_config("tiny", "anchorloop", {"iterations": 1}), name, "study", on_busy="refuse")
 
 
 def all_stages(run: Run) -> None:
@@ -180,7 +187,8 @@ def test_progress_is_shown(stub_home: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert str(seen[-1]).startswith("4 of 4 steps")
 
 
-def test_only_one_process_drives_a_run(stub_home: Path) -> None:
+def test_only_one_process_drives_a_run(stub_home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "anchorloop")
     new_run()
     code = """
         import sys, time
@@ -194,12 +202,16 @@ def test_only_one_process_drives_a_run(stub_home: Path) -> None:
         assert other.stdout is not None
         assert other.stdout.readline().strip() == "driving"
         assert driver(stub_home / "runs" / "r") == other.pid
+        refuse("r")
         with pytest.raises(RunError, match=f"already driven by process {other.pid}"), driving("r"):
             pass
-        os.kill(other.pid, signal.SIGKILL)
+        new_run()
+        threading.Timer(1.0, os.kill, (other.pid, signal.SIGKILL)).start()
+        with driving("r") as run:
+            assert other.wait(10) == -signal.SIGKILL
+            assert run.name == "r"
+    assert f"run 'r' is already driven by process {other.pid}; waiting for it" in caplog.text
     assert driver(stub_home / "runs" / "r") is None
-    with driving("r") as run:
-        assert run.name == "r"
 
 
 def test_a_stage_that_another_run_computes_is_waited_for(
@@ -223,6 +235,11 @@ def test_a_stage_that_another_run_computes_is_waited_for(
         while not starts(stub_home):
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        refuse("two")
+        with driving("two") as run, pytest.raises(StageFailed, match="computed by process") as no:
+            run_stage(run, run.entry(0, "base_model"))
+        assert no.value.kind == "interrupted"
+        new_run("two")
         with driving("two") as run:
             outcome = run_stage(run, run.entry(0, "base_model"))
         assert other.wait(60) == 0
@@ -237,19 +254,24 @@ def test_another_configuration_under_the_same_name_is_refused(stub_home: Path) -
         new_run(seed=1)
 
 
-def test_changed_code_of_a_run_is_refused(stub_home: Path) -> None:
+def test_changed_code_is_announced_and_computed_again(
+    stub_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     new_run()
-    with driving("r"):
-        pass
+    with driving("r") as run:
+        all_stages(run)
     plan = stub_home / "runs" / "r" / "plan.json"
     content = json.loads(plan.read_text())
     content["i1/executor"]["code"] = "0" * 64
     plan.write_text(json.dumps(content))
-    with (
-        pytest.raises(RunError, match=r"code of i1/executor changed.*adopt STAGE --run r"),
-        driving("r"),
-    ):
+    with driving("r") as run:
+        assert "changed since run 'r' began: code of i1/executor" in caplog.text
+        assert "adopt STAGE --run r" in caplog.text
+        all_stages(run)
+    caplog.clear()
+    with driving("r"):
         pass
+    assert "changed" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", ".hidden", "x" * 101])

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from training.errors import Interrupted, Kind, StageError
+from training.gpu_locks import gpus_of, holding_gpus
 from training.spec import StageSpec
 from training.stages.base import StageContext, StageResult
 from training.store import Store, write_atomic
@@ -55,7 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
                 return 0  # computed by another run while this one waited
             _start_log(place.work / "logs" / f"attempt_{attempt}")
             place.failure.unlink(missing_ok=True)
-            run_stage(spec, store, attempt)
+            with holding_gpus(gpus_of(spec)):
+                run_stage(spec, store, attempt)
     except (Exception, KeyboardInterrupt, MemoryError) as error:
         _record_failure(place.work, error)
         return 1
