@@ -1,7 +1,7 @@
 """What a stage's container is made of: a pure function of its spec and of the machine.
 
-A stage sees the store, the files of its spec, our code and, where it fetches weights, the model
-cache; of the network nothing, unless it fetches or joins a Ray cluster.
+A stage sees the store, the files of its spec, our code, the GPU locks and, where it fetches
+weights, the model cache; of the network nothing, unless it fetches or joins a Ray cluster.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 from tasks.home import QUIET
 from tasks.launchers import THREADS, Job
 from training.errors import ConfigError
+from training.gpu_locks import lock_folder
 from training.spec import StageSpec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,6 +26,8 @@ HOME = "/opt/anchorloop"
 _PASSED = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "RAY_ADDRESS")
 _PASSED_TO_FETCH = ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 _CACHE = "/cache/huggingface"
+_LOCKS = "/tmp/anchorloop-gpus"
+"""Where a stage in a container looks for the machine's GPU locks."""
 _KEPT_SHARE = 16
 """One part in so many of the memory stays with the machine, so that a stage that grows without
 end is killed by its own limit and not the driver by the kernel."""
@@ -116,6 +119,8 @@ def _mounts(job: Job, spec: StageSpec, machine: Machine) -> list[Mount]:
     files = [Mount(path, path, "bind", read_only=True) for path in named]
     store = str(job.out.parent)
     mounts = [Mount(store, store, "bind"), *code, *files]
+    if _on_gpus(spec) and not machine.environment.get("RAY_ADDRESS"):
+        mounts.append(Mount(_LOCKS, str(lock_folder()), "bind"))
     if _from_hub(spec):
         cache = _model_cache(machine)
         cache.mkdir(parents=True, exist_ok=True)

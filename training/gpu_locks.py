@@ -74,6 +74,14 @@ def gpu_in_use(ids: Sequence[str]) -> str | None:
     return None
 
 
+def lock_folder() -> Path:
+    """The folder of the locks, in which every user of the machine may make files."""
+    if not FOLDER.is_dir():
+        FOLDER.mkdir(exist_ok=True)
+        FOLDER.chmod(0o1777)
+    return FOLDER
+
+
 def _take(gpu: str, stack: contextlib.ExitStack) -> None:
     descriptor = _open(gpu)
     stack.callback(os.close, descriptor)
@@ -92,9 +100,7 @@ def _take(gpu: str, stack: contextlib.ExitStack) -> None:
 
 def _open(gpu: str) -> int:
     """Open the lock file of a GPU, which its first user makes for all users of the machine."""
-    if not FOLDER.is_dir():
-        FOLDER.mkdir(exist_ok=True)
-        FOLDER.chmod(0o1777)
+    lock_folder()
     with contextlib.suppress(FileExistsError):
         # not O_CREAT alone: the kernel refuses it on another user's file in such a folder
         made = os.open(_file(gpu), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)

@@ -61,6 +61,16 @@ def test_gpus_are_those_that_are_named() -> None:
     assert request["Capabilities"] == [["gpu"]]
 
 
+def test_gpu_locks_are_those_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.gpu_locks.FOLDER", tmp_path / "locks")
+    assert seen(made("executor", "qwen3-4b"))["/tmp/anchorloop-gpus"][0] == str(tmp_path / "locks")
+    assert (tmp_path / "locks").stat().st_mode & 0o7777 == 0o1777
+    assert "/tmp/anchorloop-gpus" not in seen(made("executor"))
+    assert "/tmp/anchorloop-gpus" not in seen(made("executor", "qwen3-4b", RAY_ADDRESS="a:1"))
+
+
 @pytest.mark.parametrize("named", ["", "-1", "0"])
 def test_too_few_named_gpus_are_refused(named: str) -> None:
     with pytest.raises(ConfigError, match=r"CUDA_VISIBLE_DEVICES names . GPUs and .* is 8"):
