@@ -8,12 +8,14 @@ closes the connection. It never listens, so nothing in the sandbox can reach it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import math
 import os
 import platform
 import socket
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ SOCKET = "/run/sandbox/socket"
 SCRATCH = "/scratch"
 WRITABLE = ("/dev/mqueue",)
 """Folders that a container engine leaves open to everyone, besides the scratch folder."""
+SERVED = 3
+PATIENCE_S = 3600.0
+"""How long a supervisor beside a stage waits for a client: longer than a stage takes to load."""
 KEPT_VARIABLES = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"}
 """All that a program finds in its environment: constants of ours, nothing of the host's."""
 
@@ -35,18 +40,24 @@ KEPT_VARIABLES = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"}
 def main(versions: dict[str, str]) -> int:
     """Serve one client; returns the exit status (0: the client closed the connection).
 
-    `versions` are those of the preloaded libraries, for the greeting.
+    With `--folder` the status after a client is 3, so that the engine starts a fresh supervisor
+    for the next one, and 0 if no client came. `versions` are those of the preloaded libraries,
+    for the greeting.
     """
     parser = argparse.ArgumentParser(prog="sandbox_image")
     parser.add_argument("--socket", default=SOCKET)
+    parser.add_argument(
+        "--folder", type=Path, help="dial whichever socket in it listens first, and wait for one"
+    )
     parser.add_argument("--program-id", type=int, default=harden.PROGRAM_ID, help="their user")
     parser.add_argument("--unsafe", action="store_true", help="run without any isolation")
     options = parser.parse_args()
 
     source = source_hash()
     processes = UnsafeProcesses() if options.unsafe else Processes()
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(options.socket)
+    connection = _dial(options.socket) if options.folder is None else _find(options.folder)
+    if connection is None:
+        return 0
     if options.unsafe:
         own_user, also_wiped = False, list[str]()
         folder = tempfile.mkdtemp(prefix="anchorloop-unsafe-")
@@ -64,10 +75,35 @@ def main(versions: dict[str, str]) -> int:
     greeting = {"source": source, "python": platform.python_version(), "own_user": own_user}
     connection.sendall(pack(greeting | versions))
     try:
-        return serve(connection, caller)
+        status = serve(connection, caller)
+        return status if options.folder is None else SERVED
     finally:
         if options.unsafe:
             os.rmdir(folder)
+
+
+def _dial(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _find(folder: Path) -> socket.socket | None:
+    """The first client that listens in the folder; None when none does for too long.
+
+    Each client takes one connection, so supervisors that share a folder never meet.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        for path in sorted(folder.glob("*/socket")):
+            with contextlib.suppress(OSError):
+                return _dial(str(path))
+        time.sleep(0.1)
+    return None
 
 
 def source_hash() -> str:

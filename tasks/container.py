@@ -17,6 +17,7 @@ from tasks.home import QUIET
 from tasks.launchers import THREADS, Job
 from training.errors import ConfigError
 from training.gpu_locks import lock_folder
+from training.sandbox.isolation import BESIDE
 from training.spec import StageSpec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,6 +27,7 @@ HOME = "/opt/anchorloop"
 _PASSED = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "RAY_ADDRESS")
 _PASSED_TO_FETCH = ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 _CACHE = "/cache/huggingface"
+_SANDBOX = "/run/anchorloop-sandbox"
 _LOCKS = "/tmp/anchorloop-gpus"
 """Where a stage in a container looks for the machine's GPU locks."""
 _KEPT_SHARE = 16
@@ -70,16 +72,16 @@ class Options:
     """Entries of the host configuration that the SDK has no argument for."""
 
 
-def options(job: Job, spec: StageSpec, machine: Machine) -> Options:
-    """The container of one attempt.
+def options(job: Job, spec: StageSpec, machine: Machine, sandbox: Path | None = None) -> Options:
+    """The container of one attempt; ``sandbox`` is the folder of supervisors beside it.
 
     Raises ConfigError when fewer GPUs are visible than the stage needs, or the model's folder is
     not named in full.
     """
     fetches = _from_hub(spec) and machine.environment.get("HF_HUB_OFFLINE") != "1"
-    on_gpus, sandboxed = _on_gpus(spec), _sandboxed(spec)
+    on_gpus, nests = _on_gpus(spec), _sandboxed(spec) and sandbox is None
     limit = machine.memory // _KEPT_SHARE * (_KEPT_SHARE - 1)
-    container = {
+    container: dict[str, Any] = {
         "name": container_name(job),
         "labels": {
             "anchorloop.run": job.run,
@@ -92,14 +94,14 @@ def options(job: Job, spec: StageSpec, machine: Machine) -> Options:
         "working_dir": HOME,
         "environment": _environment(spec, machine, fetches),
     }
-    host = {
+    host: dict[str, Any] = {
         "mounts": _mounts(job, spec, machine),
         "device_requests": _gpus(spec, machine),
         "shm_size": machine.memory // 2,
         "mem_limit": limit,
         "memswap_limit": limit,
         "ulimits": [Ulimit(name="core", soft=0, hard=0), *(_GPU_LIMITS if on_gpus else [])],
-        "security_opt": ["no-new-privileges", *(_NESTING if sandboxed else [])],
+        "security_opt": ["no-new-privileges", *(_NESTING if nests else [])],
         "log_config": LogConfig(type="json-file", config={"max-size": "64m", "max-file": "2"}),
         "network_mode": "bridge" if fetches else "none",
     }
@@ -109,7 +111,10 @@ def options(job: Job, spec: StageSpec, machine: Machine) -> Options:
         container["hostname"] = job.stage.replace("_", "-")
         host["extra_hosts"] = {container["hostname"]: "127.0.0.1"}
     unmasked: dict[str, list[str]] = {"MaskedPaths": [], "ReadonlyPaths": []}
-    return Options(container, host, unmasked if sandboxed else {})
+    if sandbox is not None:
+        host["mounts"].append(Mount(_SANDBOX, str(sandbox), "bind"))
+        container["environment"][BESIDE] = _SANDBOX
+    return Options(container, host, unmasked if nests else {})
 
 
 def _mounts(job: Job, spec: StageSpec, machine: Machine) -> list[Mount]:

@@ -19,8 +19,9 @@ from docker.models.containers import Container
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from tasks.container import container_name, options, this_machine
+from tasks.container import Options, container_name, options, this_machine
 from tasks.launchers import STOP_GRACE_S, Job
+from tasks.sandbox_containers import BESIDE, remove_beside, start_beside, wanted
 from training.errors import ConfigError, InfraError
 from training.spec import StageSpec
 from training.store import write_atomic
@@ -74,8 +75,20 @@ class DockerLauncher:
         left = self._find(job)
         if left is not None and left.status in _OVER:
             _remove(left)
-        memory = self._memory or self._machine_memory()
-        asked = options(job, spec, this_machine(memory))
+        machine = this_machine(self._memory or self._machine_memory())
+        settings = wanted(spec, in_cluster=bool(machine.environment.get("RAY_ADDRESS")))
+        if settings is None:
+            return self._start(job, image, options(job, spec, machine))
+        folder = start_beside(job, spec, settings, self._folders)
+        try:
+            asked = options(job, spec, machine, folder)
+            asked.container["labels"][BESIDE] = str(folder)
+            return self._start(job, image, asked)
+        except BaseException:
+            remove_beside(folder)
+            raise
+
+    def _start(self, job: Job, image: str, asked: Options) -> "DockerRunning":
         asked.host["mounts"] += [_read_only(folder) for folder in self._folders]
         job.log.parent.mkdir(parents=True, exist_ok=True)
         note = {"image": image, "reference": self._reference, "container": asked.container["name"]}
@@ -212,8 +225,11 @@ def _asking() -> Iterator[None]:
 
 
 def _remove(container: Container) -> None:
+    """Remove a stage's container, and the supervisors beside it."""
     with contextlib.suppress(_Absent), _asking():
         container.remove(force=True, v=True)
+    if BESIDE in container.labels:
+        remove_beside(Path(container.labels[BESIDE]))
 
 
 def _read_only(folder: str) -> docker.types.Mount:

@@ -20,18 +20,20 @@ _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 def mounts() -> tuple[str, ...]:
     """Folders of this machine that hold its Python, our packages and the shared libraries."""
     folders = {"/usr", os.path.realpath(sys.base_prefix), sys.prefix, str(ROOT / "tests")}
-    folders.add(str(ROOT / ".sandbox"))
+    folders |= {str(ROOT / ".sandbox"), str(ROOT / "sandbox_image")}
     folders |= {f"/{name}" for name in _LINKS if _is_real_folder(name)}
     return tuple(sorted(f for f in folders if f == "/usr" or not f.startswith("/usr/")))
 
 
-def make_image(host: str, program: list[str], **environment: object) -> str:
-    """Make an image that runs this Python with these arguments; returns its digest."""
+def make_image(
+    host: str, program: list[str], python: str = sys.executable, **environment: object
+) -> str:
+    """Make an image that runs a Python of this machine with these arguments; returns its digest."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name in ("etc", "tmp"):
+        for name, mode in {"etc": 0o755, "tmp": 0o1777, "scratch": 0o777}.items():
             folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+            folder.type, folder.mode = tarfile.DIRTYPE, mode
             tar.addfile(folder)
         links = {name: f"/{name}" for name in _LINKS if Path(f"/{name}").is_symlink()}
         links = {name: os.readlink(path) for name, path in links.items()}
@@ -42,7 +44,7 @@ def make_image(host: str, program: list[str], **environment: object) -> str:
         cache = Path("/etc/ld.so.cache")
         if cache.exists():
             tar.add(cache, "etc/ld.so.cache")
-    changes = [f"ENTRYPOINT {json.dumps([sys.executable, *program])}"]
+    changes = [f"ENTRYPOINT {json.dumps([python, *program])}"]
     changes += [f"ENV {name}={value}" for name, value in environment.items()]
     words = [word for change in changes for word in ("--change", change)]
     command = ["docker", "--host", host, "import", *words, "-"]

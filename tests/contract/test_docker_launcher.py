@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,11 +30,29 @@ _RUN = "import sys, runpy; sys.path.append({!r}); runpy.run_module({!r}, None, '
 STUB_PROGRAM = ["-c", _RUN.format(str(ROOT), "tests.contract.stub_stages")]
 GLUTTON = ["-c", "kept = [bytearray(1 << 24) for _ in range(1 << 10)]"]
 MEMORY = 512 << 20
+OUTPUT = ".anchorloop/store/*/work/logs/*/output.log"
 PROVE = """
 from training.sandbox.selftest import self_test
 from training.sandbox.settings import SandboxSettings
 for check in self_test(SandboxSettings()):
     print("holds" if check.ok else "broken", check.name, check.detail)
+"""
+CALLS = """
+import asyncio
+from training.sandbox.client import Sandbox
+from training.sandbox.settings import SandboxSettings
+
+async def main():
+    async with Sandbox(SandboxSettings(workers=1)) as sandbox:
+        right = 0
+        for n in range(60):
+            result = await sandbox.run(f"import time; time.sleep(0.1); print({n} * 7)")
+            right += result.stdout == f"{7 * n}\\n"
+            if n == 3:
+                print("calls", flush=True)
+        print(f"{right} right, {sandbox.metrics()['sandbox/restarts']:.0f} restarts", flush=True)
+
+asyncio.run(main())
 """
 SITE = """
 from tasks import launchers
@@ -46,6 +65,7 @@ def stage_containers(image):
 launchers.LAUNCHERS["docker"] = stage_containers
 """
 DRIVER = """
+    import sys
     from tasks import launchers
     from tasks.docker_launcher import DockerLauncher
     from tasks.runs import driving
@@ -53,7 +73,7 @@ DRIVER = """
     from tests.contract.stage_image import mounts
     launchers.LAUNCHERS["docker"] = lambda image: DockerLauncher(image, mounts())
     with driving("r") as run:
-        run_stage(run, run.entry(0, "base_model"))
+        run_stage(run, run.entry(0, sys.argv[1]))
 """
 
 
@@ -113,10 +133,10 @@ def begun(world: Path) -> bool:
     return bool(list(world.glob(".anchorloop/store/*/work/checkpoint.json")))
 
 
-def driver(world: Path) -> "subprocess.Popen[bytes]":
-    """A process of its own that runs the first stage and can be killed."""
+def driver(world: Path, stage: str = "base_model") -> "subprocess.Popen[bytes]":
+    """A process of its own that runs a stage of iteration 0 and can be killed."""
     said = (world / "driver.log").open("ab")
-    command = [sys.executable, "-c", textwrap.dedent(DRIVER)]
+    command = [sys.executable, "-c", textwrap.dedent(DRIVER), stage]
     return subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said)
 
 
@@ -219,6 +239,78 @@ def test_an_absent_image_is_named(world: Path) -> None:
     with driving("r") as run, pytest.raises(StageFailed, match="image 'no-such-image' is not") as e:
         run_stage(run, run.entry(0, "base_model"))
     assert e.value.kind == "config"
+
+
+@pytest.fixture
+def supervisors(engine: docker.DockerClient) -> Iterator[None]:
+    """The engine has a sandbox image: this machine's Python and the supervisor."""
+    program = ["-s", "-P", "-B", "-m", "sandbox_image"]
+    python = str(ROOT / ".sandbox" / "bin" / "python")
+    made = make_image(os.environ["DOCKER_HOST"], program, python, PYTHONPATH=ROOT)
+    engine.images.get(made).tag("anchorloop-sandbox")
+    yield
+    engine.images.remove("anchorloop-sandbox", force=True)
+
+
+@pytest.mark.parametrize("user", ["0:0", "65534:65534"])
+def test_supervisors_beside_a_stage_keep_the_sandboxs_promises(
+    world: Path,
+    engine: docker.DockerClient,
+    supervisors: None,
+    monkeypatch: pytest.MonkeyPatch,
+    user: str,
+) -> None:
+    monkeypatch.setattr(
+        docker_launcher, "this_machine", lambda memory: Machine(memory, os.environ, user)
+    )
+    new_run(["-c", PROVE], tool=True)
+    with driving("r") as run, pytest.raises(StageFailed, match="without a complete artifact") as e:
+        run_stage(run, run.entry(0, "evaluation"))
+    assert e.value.log_file is not None
+    said = e.value.log_file.read_text().splitlines()
+    assert "holds sandbox/isolation container" in said
+    assert len(said) > 5
+    assert [line for line in said if not line.startswith("holds")] == []
+    assert list(world.glob(".anchorloop/store/*/work/sandbox-*")) == []
+
+
+def test_a_supervisor_that_is_killed_is_replaced_and_all_end_with_the_stage(
+    world: Path, engine: docker.DockerClient, supervisors: None
+) -> None:
+    new_run(["-c", CALLS], tool=True)
+    with driving("r") as run:
+        entry = run.entry(0, "evaluation")
+        killer = threading.Thread(target=kill_when_it_calls, args=(engine, world))
+        killer.start()
+        with pytest.raises(StageFailed, match="without a complete artifact") as e:
+            run_stage(run, entry)
+        killer.join()
+    assert e.value.log_file is not None
+    said = e.value.log_file.read_text().splitlines()
+    assert said[-1] == "60 right, 1 restarts"
+
+
+def test_supervisors_outlive_a_killed_driver_with_their_stage(
+    world: Path, engine: docker.DockerClient, supervisors: None
+) -> None:
+    new_run(["-c", CALLS], tool=True)
+    first = driver(world, "evaluation")
+    until(lambda: any("calls" in log.read_text() for log in world.glob(OUTPUT)))
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    with driving("r") as run, pytest.raises(StageFailed, match="without a complete artifact") as e:
+        run_stage(run, run.entry(0, "evaluation"))
+    assert e.value.log_file is not None
+    assert e.value.log_file.read_text().splitlines()[-1] == "60 right, 0 restarts"
+    assert engine.containers.list(all=True) == []
+
+
+def kill_when_it_calls(engine: docker.DockerClient, world: Path) -> None:
+    """Kill the supervisors by their processes, as a crash would."""
+    until(lambda: any("calls" in log.read_text() for log in world.glob(OUTPUT)))
+    for container in engine.containers.list(filters={"label": "anchorloop.beside"}):
+        if container.name.startswith("anchorloop-sandbox-"):
+            os.kill(container.attrs["State"]["Pid"], signal.SIGKILL)
 
 
 @pytest.mark.parametrize("user", ["0:0", "65534:65534"])

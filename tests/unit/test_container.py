@@ -51,6 +51,16 @@ def test_a_stage_with_the_tool_may_make_namespaces() -> None:
     assert not made("executor", overrides={"rollout": {"tool": False}}).unmasked
 
 
+def test_with_supervisors_beside_it_a_stage_needs_no_namespaces_of_its_own() -> None:
+    config = load_config("tiny", "anchorloop", {"iterations": 1})
+    spec = next(e.spec for e in plan(config) if e.spec.stage == "executor")
+    made = options(job("executor"), spec, Machine(64 * GIB, {}, "1000:1000"), Path("/store/s"))
+    assert made.host["security_opt"] == ["no-new-privileges"]
+    assert not made.unmasked
+    folder = made.container["environment"]["ANCHORLOOP_SANDBOX_FOLDER"]
+    assert seen(made)[folder] == ("/store/s", False)
+
+
 def test_gpus_are_those_that_are_named() -> None:
     (request,) = made("executor", "qwen3-4b").host["device_requests"]
     assert (request["Count"], request["DeviceIDs"]) == (8, [])

@@ -98,13 +98,18 @@ def test_a_process_has_no_image() -> None:
         launcher("local", "anchorloop-gpu")
 
 
-def test_the_container_level_is_refused_for_stages_in_containers() -> None:
+def test_stages_in_containers_have_their_sandbox_beside_or_inside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def check(isolation: str):
         return sandbox_in_container(
             ExperimentConfig.model_validate({"sandbox": {"isolation": isolation}})
         )
 
-    assert check("auto").good
-    assert "not tried here" in check("auto").detail
+    monkeypatch.setattr("flows.checks.container_problem", lambda image: None)
+    assert "containers beside it" in check("auto").detail
+    assert "bubblewrap inside" in check("bubblewrap").detail
+    monkeypatch.setattr("flows.checks.container_problem", lambda image: f"container: no {image}")
+    assert "bubblewrap inside" in check("auto").detail
     assert not check("container").good
-    assert "--set sandbox.isolation=auto" in check("container").detail
+    assert check("container").detail == "container: no anchorloop-sandbox"

@@ -16,6 +16,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = PROJECT / ".sandbox"
 """The virtual environment of untrusted code under bubblewrap: the scientific stack alone."""
 
+BESIDE = "ANCHORLOOP_SANDBOX_FOLDER"
+"""Set in a stage's container that has its supervisors in containers beside it."""
+
 PROGRAM_ID = 65533
 KEEPER_ID = 65532
 """The users of programs and supervisor; the same two numbers as in `sandbox_image.harden`."""
@@ -53,6 +56,8 @@ def choose(settings: SandboxSettings) -> Isolation:
     if settings.isolation == "unsafe":
         _require_environment()
         return "unsafe"
+    if beside() is not None:
+        return "container"
     reasons = []
     if settings.isolation in ("auto", "container"):
         problem = container_problem(settings.image)
@@ -143,9 +148,14 @@ def bubblewrap_launch(socket_folder: Path) -> Launch:
 
 def container_launch(settings: SandboxSettings, socket_folder: Path, name: str) -> Launch:
     """The docker command of one supervisor, in a container of its own called `name`."""
+    options = ["docker", "run", "--rm", "--name", name, "--label", "anchorloop=sandbox"]
+    return Launch([*options, *container_words(settings, socket_folder)], container=name)
+
+
+def container_words(settings: SandboxSettings, socket_folder: Path) -> list[str]:
+    """What seals a supervisor's container, its image and its arguments: the end of `docker run`."""
     memory = settings.memory_mb + _CONTAINER_EXTRA_MB
-    command = [
-        *("docker", "run", "--rm", "--name", name, "--label", "anchorloop=sandbox"),
+    return [
         *("--network", "none", "--ipc", "none", "--read-only", "--log-driver", "none"),
         *("--cap-drop", "ALL", "--cap-add", "SETUID", "--cap-add", "SETGID", "--cap-add", "KILL"),
         *("--security-opt", "no-new-privileges", "--pids-limit", "64", "--pull", "never"),
@@ -157,7 +167,12 @@ def container_launch(settings: SandboxSettings, socket_folder: Path, name: str) 
         # The kernel counts a user's processes over all containers, so each gets its own user.
         *("--program-id", str(_CONTAINER_IDS + uuid.uuid4().int % _CONTAINER_IDS)),
     ]
-    return Launch(command, container=name)
+
+
+def beside() -> Path | None:
+    """The folder in which supervisors beside this stage's own container look for their clients."""
+    folder = os.environ.get(BESIDE)
+    return Path(folder) if folder else None
 
 
 def unsafe_launch(socket_folder: Path) -> Launch:

@@ -19,6 +19,7 @@ from training.sandbox.isolation import (
     PROGRAM_ID,
     Launch,
     SandboxError,
+    beside,
     bubblewrap_launch,
     container_launch,
     source_hash,
@@ -39,7 +40,11 @@ class WorkerLost(Exception):
 
 
 class Worker:
-    """A supervisor, started and stopped by its client. It runs one call at a time."""
+    """A supervisor, started and stopped by its client. It runs one call at a time.
+
+    Where supervisors wait beside the stage, in containers of their own, the first free one is
+    taken instead, and the engine starts a fresh one when it is given up.
+    """
 
     def __init__(self, settings: SandboxSettings, isolation: Isolation) -> None:
         self._settings = settings
@@ -57,8 +62,9 @@ class Worker:
 
     async def start(self) -> None:
         """Start the process and wait for its greeting; raises SandboxError with its last words."""
-        self._folder = _private_folder()
-        inner = self._folder / "run"
+        shared = beside()
+        self._folder = _private_folder() if shared is None else shared / uuid.uuid4().hex[:12]
+        inner = self._folder / "run" if shared is None else self._folder
         inner.mkdir()
         arrived: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
         arrived = asyncio.get_running_loop().create_future()
@@ -69,14 +75,15 @@ class Worker:
             else:
                 arrived.set_result((reader, writer))
 
-        with (self._folder / "log").open("w+b") as log:
+        with tempfile.TemporaryFile() as log:
             try:
                 path = inner / "socket"
                 async with await asyncio.start_unix_server(accept, path, limit=1 << 20):
                     # The supervisor may be another user; the folder above is ours alone.
                     path.chmod(0o666)
                     inner.chmod(0o755)
-                    await self._spawn(self._launch(inner), log)
+                    if shared is None:
+                        await self._spawn(self._launch(inner), log)
                     await self._greet(arrived)
             except BaseException as problem:
                 words = _last_words(log)
@@ -174,8 +181,7 @@ class Worker:
     async def _greet(
         self, arrived: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
     ) -> None:
-        assert self._process is not None
-        ended: asyncio.Future[Any] = asyncio.ensure_future(self._process.wait())
+        ended: asyncio.Future[Any] = asyncio.ensure_future(self._end_of_process())
         try:
             await asyncio.wait(
                 [arrived, ended], timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
@@ -183,7 +189,7 @@ class Worker:
         finally:
             ended.cancel()
         if not arrived.done():
-            status = self._process.returncode
+            status = self._process.returncode if self._process else None
             raise WorkerLost("silence" if status is None else f"it ended with status {status}")
         self._reader, self._writer = arrived.result()
         async with asyncio.timeout(START_SECONDS):
@@ -194,6 +200,13 @@ class Worker:
                 "sandbox_image/ now holds (build it again)"
             )
         self.last_seen = time.monotonic()
+
+    async def _end_of_process(self) -> None:
+        """Wait for the process; one beside the stage is not ours to wait for."""
+        if self._process is not None:
+            await self._process.wait()
+        else:
+            await asyncio.Event().wait()
 
     async def _read(self) -> dict[str, Any]:
         assert self._reader is not None
