@@ -20,7 +20,8 @@ from training.tiny_world.analysis import in_grammar_share
 from training.tiny_world.build import build_tiny
 from training.tiny_world.sets import problem_set
 from training.tiny_world.warm_start import Prompts
-from training.trainers.torch.setup import executor_sampling, tool_loop
+from training.trainers.common import executor_sampling
+from training.trainers.torch.setup import tool_loop
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine takes minutes over the warm start
 

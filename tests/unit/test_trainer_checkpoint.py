@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from training.trainers.step_log import StepLog
 from training.trainers.torch.checkpoint import Checkpoints
-from training.trainers.torch.step_log import StepLog
 
 
 def trained(seed: int, steps: int = 2) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from training.errors import NumericError
 from training.rollout.trajectory import Status, Stop, Trajectory
-from training.trainers.torch.batch import Sample
+from training.trainers.samples import Sample
 from training.trainers.torch.update import PolicyUpdate, UpdateSettings
 
 VOCABULARY = 23

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from training.models import load_model
 from training.rollout.trajectory import Status, Stop, Trajectory
-from training.trainers.torch.batch import Sample
+from training.trainers.samples import Sample
 from training.trainers.torch.update import PolicyUpdate, UpdateSettings
 
 pytestmark = [pytest.mark.verl, pytest.mark.timeout(180)]

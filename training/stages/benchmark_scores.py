@@ -25,7 +25,7 @@ from training.prompts import template_path
 from training.sandbox.client import Sandbox, SandboxError
 from training.sandbox.settings import SandboxSettings
 from training.stages.base import StageContext, write_jsonl
-from training.trainers.torch.setup import executor_sampling
+from training.trainers.common import executor_sampling
 
 Numbers = dict[str, float | int | None]
 _GRADERS = 2  # processes for symbolic comparison

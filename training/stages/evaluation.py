@@ -22,7 +22,7 @@ from training.stages.base import StageContext, StageResult, read_jsonl, write_js
 from training.stages.benchmark_scores import score_benchmarks
 from training.tiny_world.analysis import in_grammar_share, overlap
 from training.trainers.backends import open_backend
-from training.trainers.torch.setup import InfraGuard, executor_sampling, prompt_book
+from training.trainers.common import InfraGuard, executor_sampling, prompt_book
 
 Groups = list[list[Trajectory] | None]
 Numbers = dict[str, float | int | None]

@@ -8,8 +8,8 @@ from training.rollout.tool_loop import Task
 from training.seeds import derive_seed
 from training.stages.base import StageContext
 from training.trainers.backends import open_backend
-from training.trainers.torch.curriculum_records import group_line
-from training.trainers.torch.setup import InfraGuard, executor_sampling, prompt_book
+from training.trainers.common import InfraGuard, executor_sampling, prompt_book
+from training.trainers.curriculum_records import group_line
 
 Line = dict[str, Any]
 

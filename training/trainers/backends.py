@@ -14,7 +14,7 @@ from training.rollout.engine import Sampling
 from training.rollout.tool_loop import Task
 from training.rollout.trajectory import Trajectory
 from training.stages.base import StageContext
-from training.trainers.torch.batch import Sample
+from training.trainers.samples import Sample
 
 Role = Literal["curriculum", "executor"]
 

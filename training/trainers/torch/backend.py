@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
-from training.config import Adpo, Curriculum, Model, Optimiser, Rollout
+from training.config import Model, Optimiser, Rollout
 from training.models import load_tokenizer, save_model
 from training.rollout.engine import Sampling
 from training.rollout.tool_loop import Task, ToolLoop
@@ -15,8 +15,9 @@ from training.rollout.transformers_engine import TransformersEngine
 from training.sandbox.client import Sandbox
 from training.stages.base import StageContext
 from training.trainers.backends import Role
+from training.trainers.common import step_size
+from training.trainers.samples import Sample
 from training.trainers.torch import setup
-from training.trainers.torch.batch import Sample
 from training.trainers.torch.checkpoint import Checkpoints
 from training.trainers.torch.update import PolicyUpdate
 
@@ -118,12 +119,3 @@ class TorchPolicy:
     async def publish(self, folder: Path) -> None:
         """See `training.trainers.backends.Policy.publish`."""
         save_model(self._update.policy, self._tokenizer, folder)
-
-
-def step_size(ctx: StageContext, role: Role) -> tuple[float, float]:
-    """Learning rate and width of the lower clip of an agent (docs/method.md sections 3 and 5)."""
-    optimiser = ctx.section(Optimiser)
-    if role == "executor":
-        return optimiser.learning_rate, ctx.section(Adpo).clip_low
-    rate = optimiser.curriculum_learning_rate or optimiser.learning_rate
-    return rate, ctx.section(Curriculum).clip

@@ -1,31 +1,12 @@
 """From trajectories to padded token tensors (docs/method.md section 5)."""
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from training.rollout.trajectory import Trajectory
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One trajectory with what the loss needs to know about it.
-
-    `advantage` is the effective one (weighted for ADPO, plain for GRPO), `clip_high` the width of
-    the upper clip.
-    """
-
-    trajectory: Trajectory
-    advantage: float
-    clip_high: float
-
-    @property
-    def length(self) -> int:
-        """Tokens of prompt and output together."""
-        return len(self.trajectory.prompt_ids) + len(self.trajectory.output_ids)
+from training.trainers.samples import Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +58,6 @@ def collate(samples: Sequence[Sample], device: torch.device) -> Batch:
         advantage=torch.tensor([s.advantage for s in samples], dtype=torch.float32, device=device),
         clip_high=torch.tensor([s.clip_high for s in samples], dtype=torch.float32, device=device),
     )
-
-
-def deal(groups: Sequence[Sequence[Sample]], steps: int, seed: int) -> list[list[Sample]]:
-    """Samples of each optimiser step: whole groups, dealt by a seeded shuffle.
-
-    There are `steps` of them, fewer where there are fewer groups, so that none is empty.
-    """
-    order = list(range(len(groups)))
-    random.Random(seed).shuffle(order)
-    count = min(steps, len(groups))
-    return [[s for i in sorted(order[k::count]) for s in groups[i]] for k in range(count)]
 
 
 def micro_batches(samples: Sequence[Sample], rows: int) -> Iterator[list[Sample]]:

@@ -16,7 +16,8 @@ from transformers import PreTrainedModel
 from training.algorithms.adpo import adpo_loss
 from training.algorithms.kl import exact, k3
 from training.errors import NumericError
-from training.trainers.torch.batch import Batch, Sample, collate, deal, micro_batches
+from training.trainers.samples import Sample, deal
+from training.trainers.torch.batch import Batch, collate, micro_batches
 
 
 @dataclass(frozen=True, slots=True)

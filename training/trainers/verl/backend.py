@@ -32,8 +32,8 @@ from training.rollout.vllm_engine import VllmSettings, end_tokens
 from training.sandbox.settings import SandboxSettings
 from training.stages.base import StageContext
 from training.trainers.backends import Role
-from training.trainers.torch.backend import step_size
-from training.trainers.torch.batch import Sample, deal
+from training.trainers.common import step_size
+from training.trainers.samples import Sample, deal
 from training.trainers.verl.agent_loop import Order
 from training.trainers.verl.checkpoint import FolderCheckpoints
 from training.trainers.verl.configure import Agent, compose_config

@@ -16,10 +16,10 @@ from training.rollout.trajectory import Trajectory
 from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl
 from training.trainers.backends import Policy, open_backend
-from training.trainers.torch.batch import Sample
-from training.trainers.torch.executor_groups import assess, summarise
-from training.trainers.torch.players import Players
-from training.trainers.torch.step_log import StepLog
+from training.trainers.executor_groups import assess, summarise
+from training.trainers.players import Players
+from training.trainers.samples import Sample
+from training.trainers.step_log import StepLog
 
 LEDGER, TRANSCRIPTS = "ledger.jsonl", "transcripts.jsonl"
 

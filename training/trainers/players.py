@@ -10,9 +10,8 @@ from training.rollout.tool_loop import Task
 from training.seeds import derive_seed
 from training.stages.base import StageContext, read_jsonl
 from training.trainers.backends import Backend, Policy, Sampler
-from training.trainers.torch import setup
-from training.trainers.torch.executor_groups import Labels
-from training.trainers.torch.setup import Group, InfraGuard
+from training.trainers.common import Group, InfraGuard, executor_sampling, prompt_book
+from training.trainers.executor_groups import Labels
 
 
 class Players:
@@ -33,8 +32,8 @@ class Players:
         self._rollout = ctx.section(Rollout)
         self._size = self._rollout.group_size
         self._reference = ctx.section(Executor).reference
-        self._prompts = setup.prompt_book(ctx, tokenizer)
-        self._sampling = setup.executor_sampling(self._rollout)
+        self._prompts = prompt_book(ctx, tokenizer)
+        self._sampling = executor_sampling(self._rollout)
         self._guard = InfraGuard(self._rollout.max_infra_share)
         self._cached = _cached_labels(ctx)
         self._policy, self._anchor = policy, anchor

@@ -11,8 +11,7 @@ from training.rollout.tool_loop import Task
 from training.seeds import derive_seed
 from training.stages.base import StageContext
 from training.trainers.backends import Backend, Sampler
-from training.trainers.torch import setup
-from training.trainers.torch.setup import Group, InfraGuard
+from training.trainers.common import Group, InfraGuard, executor_sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Judges:
         self._ctx = ctx
         self._rollout = ctx.section(Rollout)
         self._prompts = prompts
-        self._sampling = setup.executor_sampling(self._rollout)
+        self._sampling = executor_sampling(self._rollout)
         self._guard = InfraGuard(self._rollout.max_infra_share)
         self._diagnostic = ctx.section(Curriculum).diagnostic_reference
         self.enters_reward = ctx.has_input("frozen")

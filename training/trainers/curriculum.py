@@ -18,16 +18,16 @@ from training.rollout.trajectory import Trajectory
 from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl
 from training.trainers.backends import Policy, open_backend
-from training.trainers.torch import setup
-from training.trainers.torch.batch import Sample
-from training.trainers.torch.curriculum_records import (
+from training.trainers.common import prompt_book
+from training.trainers.curriculum_records import (
     candidate_line,
     group_line,
     rollouts,
     summarise,
 )
-from training.trainers.torch.judges import Judgement, Judges
-from training.trainers.torch.step_log import StepLog
+from training.trainers.judges import Judgement, Judges
+from training.trainers.samples import Sample
+from training.trainers.step_log import StepLog
 
 CANDIDATES, ANCHOR_GROUPS = "candidates.jsonl", "anchor_groups.jsonl"
 
@@ -50,7 +50,7 @@ class _CurriculumStage:
         tokenizer = load_tokenizer(
             ctx.input("curriculum") / "model", remote_code=ctx.section(Model).remote_code
         )
-        self.prompts = setup.prompt_book(ctx, tokenizer)
+        self.prompts = prompt_book(ctx, tokenizer)
         self.sampling = Sampling(
             temperature=self.rollout.temperature,
             top_p=self.rollout.top_p,

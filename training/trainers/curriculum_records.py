@@ -13,7 +13,7 @@ from training.algorithms.curriculum_reward import CandidateScore, Rollouts
 from training.algorithms.diagnostics import distinct_share, positive_gap_share, unresolved_share
 from training.algorithms.voting import vote
 from training.rollout.trajectory import Trajectory
-from training.trainers.torch.judges import Judgement
+from training.trainers.judges import Judgement
 
 Line = dict[str, Any]
 

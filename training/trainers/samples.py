@@ -1,0 +1,36 @@
+"""What an update learns from: trajectories with their advantages, dealt to optimiser steps."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from training.rollout.trajectory import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One trajectory with what the loss needs to know about it.
+
+    `advantage` is the effective one (weighted for ADPO, plain for GRPO), `clip_high` the width of
+    the upper clip.
+    """
+
+    trajectory: Trajectory
+    advantage: float
+    clip_high: float
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and output together."""
+        return len(self.trajectory.prompt_ids) + len(self.trajectory.output_ids)
+
+
+def deal(groups: Sequence[Sequence[Sample]], steps: int, seed: int) -> list[list[Sample]]:
+    """Samples of each optimiser step: whole groups, dealt by a seeded shuffle.
+
+    There are `steps` of them, fewer where there are fewer groups, so that none is empty.
+    """
+    order = list(range(len(groups)))
+    random.Random(seed).shuffle(order)
+    count = min(steps, len(groups))
+    return [[s for i in sorted(order[k::count]) for s in groups[i]] for k in range(count)]
