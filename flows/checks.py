@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.estimate import estimate
 from flows.gpu_checks import Unfit, gpu_checks
+from flows.memory import GIB, disk_bytes, machine_bytes, weight_bytes
 from flows.processes import free_port
 from tasks.home import Home
 from tasks.launchers import Launcher
 from training.config import ExperimentConfig, Model
 from training.sandbox.isolation import container_problem
 from training.sandbox.selftest import self_test
-
-GIB = 1 << 30
-ADAM_COPIES = 4
-"""Weights, gradients and two moments of AdamW, in float32, for the model that is trained."""
 
 _TRY_LOCK = """
 import fcntl, sys
@@ -54,6 +52,7 @@ def preflight(config: ExperimentConfig, place: Home, where: Launcher) -> Iterato
         ("ports", check_ports),
         ("store", lambda: check_store(place.store)),
         *gpu_checks(config, where),
+        ("time", lambda: estimate(config, place.runs)),
     ]
     for name, check in checks:
         try:
@@ -109,7 +108,7 @@ def check_model(model: Model) -> str:
         folder = Path(model.name).expanduser()
         if not (folder / "config.json").is_file() or not list(folder.glob("*.safetensors")):
             raise Unfit(f"{folder} has no config.json with *.safetensors beside it")
-        return f"{folder}, {_size(model) / GIB:.1f} GiB"
+        return f"{folder}, {weight_bytes(model) / GIB:.1f} GiB"
     return _check_hub(model)
 
 
@@ -132,10 +131,8 @@ def _check_hub(model: Model) -> str:
 
 
 def check_disk(config: ExperimentConfig, store: Path) -> str:
-    """Room for two models an iteration and two checkpoints, with half as much again to spare."""
-    weights = _size(config.model)
-    needed = 1.5 * weights * (2 * config.iterations + 2 * ADAM_COPIES + 1) + GIB
-    free = shutil.disk_usage(store).free
+    """Room for the models of all iterations and the checkpoints of a stage."""
+    needed, free = disk_bytes(config), shutil.disk_usage(store).free
     if free < needed:
         raise Unfit(
             f"{free / GIB:.1f} GiB free at {store}, about {needed / GIB:.1f} GiB needed; free some "
@@ -145,11 +142,8 @@ def check_disk(config: ExperimentConfig, store: Path) -> str:
 
 
 def check_memory(config: ExperimentConfig) -> str:
-    """Room for the trained model with its optimiser, base and anchor, and the sandbox's calls."""
-    calls = config.sandbox.workers * config.sandbox.memory_mb * (1 << 20)
-    needed = 2 * _size(config.model) * (ADAM_COPIES + 2) + (calls if config.rollout.tool else 0)
-    needed += GIB
-    available = _available_memory()
+    """Room in this machine for what stages keep there."""
+    needed, available = machine_bytes(config), _available_memory()
     if available < needed:
         raise Unfit(
             f"{available / GIB:.1f} GiB available, up to {needed / GIB:.1f} GiB needed; use fewer "
@@ -184,18 +178,6 @@ def check_store(store: Path) -> str:
         file.unlink(missing_ok=True)
         file.with_suffix(".moved").unlink(missing_ok=True)
     return f"{store}: locks hold"
-
-
-def _size(model: Model) -> int:
-    """Bytes of the weights as float32, as far as they are known here."""
-    if model.source == "tiny":
-        return 1 << 20
-    if model.source == "folder":
-        files = Path(model.name).expanduser().glob("*.safetensors")
-        return 2 * sum(file.stat().st_size for file in files)
-    if model.source == "packaged":
-        return 600 << 20
-    return 16 * GIB  # a model of the paper's size
 
 
 def _available_memory() -> int:

@@ -68,7 +68,7 @@ def evaluation_entry(run: Run, iteration: int, settings: dict[str, Any]) -> Plan
     run.entry(iteration, "evaluation")
     asked = merge(run.config.model_dump(mode="json"), {"evaluation": settings})
     try:
-        entries = plan(ExperimentConfig.model_validate(asked))
+        entries = plan(ExperimentConfig.model_validate(asked), run.settings.stage_image)
     except ValidationError as error:
         raise ConfigError(explain(error)) from None
     wanted = (iteration, "evaluation")

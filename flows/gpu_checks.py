@@ -6,10 +6,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from flows.memory import GIB, gpu_bytes
 from tasks.launchers import Launcher
-from training.config import ExperimentConfig, Trainer
+from training.config import ExperimentConfig
+from training.spec import interpreter, versions_elsewhere
 
-GIB = 1 << 30
 BUSY_SHARE = 0.1
 """A GPU with more than this share of its memory in use is somebody else's."""
 SHM_GIB = 8
@@ -27,9 +28,10 @@ def gpu_checks(config: ExperimentConfig, place: Launcher) -> list[tuple[str, Cal
     if place.name == "docker":
         checks.append(("container image", lambda: check_image(place)))
     if config.trainer.backend == "verl":
-        checks.append(("gpus", lambda: check_gpus(config.trainer)))
+        checks.append(("gpus", lambda: check_gpus(config)))
         if place.name == "local":
             checks.append(("shared memory", check_shared_memory))
+            checks.append(("gpu libraries", lambda: check_libraries(config.trainer.python)))
     return checks
 
 
@@ -38,25 +40,45 @@ def check_image(place: Launcher) -> str:
     return str(place.image())
 
 
-def check_gpus(trainer: Trainer) -> str:
-    """As many GPUs as a node needs are visible, and nobody else uses them."""
-    cluster = os.environ.get("RAY_ADDRESS")
+def check_gpus(config: ExperimentConfig) -> str:
+    """As many GPUs as a node needs are visible and large enough, and nobody else uses them."""
+    cluster, platform = os.environ.get("RAY_ADDRESS"), os.environ.get("VERL_PLATFORM", "cuda")
+    needed, gib = config.trainer.gpus_per_node, gpu_bytes(config) / GIB
     if cluster:
         return f"those of the Ray cluster at {cluster}; not looked at from here"
+    if platform not in ("cuda", "nvidia"):
+        return f"those of verl's platform '{platform}' (VERL_PLATFORM); not looked at from here"
     gpus = _visible(_gpus())
-    needed = trainer.gpus_per_node
     if len(gpus) < needed:
         raise Unfit(
             f"visible GPUs: {len(gpus)}, trainer.gpus_per_node: {needed}; use a machine "
-            "with more, --set trainer.gpus_per_node=…, or --set trainer.backend=torch for a small "
-            "model without a GPU"
+            "with more, --set trainer.gpus_per_node=…, or --trainer torch for a small model "
+            "without a GPU"
         )
     busy = [f"{i} ({free} of {total} MiB free)" for i, _, total, free in gpus if _busy(total, free)]
     if busy:
         raise Unfit(
             f"somebody uses GPU {', '.join(busy)}; wait, or name free ones in CUDA_VISIBLE_DEVICES"
         )
-    return f"{len(gpus)} free, the smallest with {min(gpu[2] for gpu in gpus) / 1024:.0f} GiB"
+    smallest = min(gpu[2] for gpu in gpus) / 1024
+    if smallest < gib:
+        raise Unfit(
+            f"the smallest GPU has {smallest:.0f} GiB and about {gib:.0f} GiB are needed; use "
+            "larger or more GPUs, or raise trainer.gpus_per_copy"
+        )
+    return f"{len(gpus)} free, the smallest with {smallest:.0f} GiB, about {gib:.0f} GiB needed"
+
+
+def check_libraries(python: str) -> str:
+    """verl's environment is there, for stages that run on this machine."""
+    found = versions_elsewhere(interpreter(python))
+    absent = [name for name, version in found.items() if version == "absent"]
+    if absent:
+        raise Unfit(
+            f"trainer.python '{python}' has no {', '.join(absent)}; build verl's environment "
+            "(docs/gpu.md), or --launcher docker"
+        )
+    return ", ".join(f"{name} {found[name]}" for name in ("torch", "verl", "vllm"))
 
 
 def check_shared_memory(folder: Path = Path("/dev/shm")) -> str:
@@ -83,7 +105,8 @@ def _gpus() -> list[Gpu]:
         return []
     if done.returncode != 0:
         return []
-    rows = [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines()]
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    rows = [[word.strip() for word in line.split(",")] for line in lines]
     return [(index, uuid, int(total), int(free)) for index, uuid, total, free in rows]
 
 

@@ -20,6 +20,11 @@ def resolve(
     return load_config(profile, method, chosen)
 
 
+def assigned(values: list[str] | None, trainer: str | None) -> list[str]:
+    """The assignments of --set, and the one that --trainer stands for, which wins."""
+    return [*(values or []), *([f"trainer.backend={trainer}"] if trainer else [])]
+
+
 def default_name(profile: str, method: str, seed: int) -> str:
     """Name of a run that was given none."""
     return f"{profile}-{method}-s{seed}"

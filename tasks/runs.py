@@ -22,7 +22,7 @@ import yaml
 from pydantic import ValidationError
 
 from tasks.home import Home, home
-from tasks.launchers import Launcher, launcher
+from tasks.launchers import DEFAULT_IMAGE, Launcher, launcher
 from tasks.tracking import Tracker
 from training.config import ExperimentConfig
 from training.config_load import explain
@@ -61,6 +61,11 @@ class RunSettings:
     forked_from: str | None = None
     """Run whose configuration this one began with."""
 
+    @property
+    def stage_image(self) -> str | None:
+        """Name of the image that stages run in, None where they run on this machine."""
+        return self.image or (DEFAULT_IMAGE if self.launcher == "docker" else None)
+
 
 class Run:
     """An open run. Only one process drives a run at a time."""
@@ -70,7 +75,7 @@ class Run:
         self.folder = place.run(settings.name)
         self.store = Store(place.store)
         self.launcher: Launcher = launcher(settings.launcher, settings.image)
-        self.entries: list[PlanEntry] = plan(config)
+        self.entries: list[PlanEntry] = plan(config, settings.stage_image)
 
     @property
     def name(self) -> str:

@@ -22,6 +22,7 @@ from tasks.watch import MetricsTail, Progress, read_progress
 from training.errors import StageError
 from training.gpu_locks import gpu_in_use, gpus_of
 from training.plan import PlanEntry
+from training.spec import interpreter
 from training.store import Place, write_atomic
 
 log = logging.getLogger("anchorloop")
@@ -184,7 +185,7 @@ def _python(entry: PlanEntry) -> str:
     if entry.spec.config.get("trainer", {}).get("backend") != "verl":
         return sys.executable
     name = entry.spec.runtime["trainer"]["python"]
-    path = Path(__file__).resolve().parents[1] / name
+    path = interpreter(name)
     if not path.is_file():
         message = f"trainer.python '{name}' is not there; build verl's environment (docs/gpu.md)"
         raise StageFailed(entry, "config", message, None)

@@ -249,9 +249,10 @@ class Trainer(Section):
     )
     scoring_gpus: int | None = Field(
         None,
-        ge=1,
-        description="GPUs, of all machines together, on which frozen Executors play while the "
-        "Curriculum trains on the rest; empty means half of them.",
+        ge=0,
+        description="GPUs, of all machines together, on which frozen Executors play while an agent "
+        "trains on the rest; 0 means that they share all GPUs in turns, asleep in between. Empty "
+        "means half of them, or 0 where half does not hold the frozen Executors.",
         json_schema_extra=RECORDED_ONLY,
     )
     gpus_per_copy: int = Field(
@@ -307,6 +308,11 @@ class ExperimentConfig(Section):
             raise ValueError(
                 "anchor.cache 'curriculum' keeps the Curriculum's anchor groups, and with "
                 "curriculum.lambda_ref 0 it samples none; set anchor.cache to 'resample'"
+            )
+        if self.trainer.backend == "verl" and self.optimiser.kl != "k3":
+            raise ValueError(
+                f"optimiser.kl '{self.optimiser.kl}' needs the whole vocabulary of every token, "
+                "which verl's workers do not hand out; set optimiser.kl to 'k3'"
             )
         if self.rollout.max_context_tokens <= self.curriculum.max_new_tokens:
             raise ValueError(

@@ -11,7 +11,13 @@ from training.errors import ConfigError
 from training.fingerprint import code_fingerprint
 from training.prompts import template_path
 from training.questions import TINY, benchmark_names
-from training.spec import StageSpec, file_digest, library_versions
+from training.spec import (
+    StageSpec,
+    file_digest,
+    interpreter,
+    library_versions,
+    versions_elsewhere,
+)
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "base_model": ("model",),
@@ -59,17 +65,20 @@ class PlanEntry:
         return f"i{self.spec.iteration}/{self.spec.stage}"
 
 
-def plan(config: ExperimentConfig) -> list[PlanEntry]:
+def plan(config: ExperimentConfig, image: str | None = None) -> list[PlanEntry]:
     """All stages of an experiment: the base model, its evaluation, then T outer iterations.
+
+    Stages of the GPU backend have the libraries of `trainer.python`, or of a container `image`,
+    which stands for their versions.
 
     Raises ConfigError when a template or a benchmark file is missing.
     """
-    return _Planner(config).experiment()
+    return _Planner(config, image).experiment()
 
 
 class _Planner:
-    def __init__(self, config: ExperimentConfig) -> None:
-        self.config = config
+    def __init__(self, config: ExperimentConfig, image: str | None) -> None:
+        self.config, self.image = config, image
         self.entries: list[PlanEntry] = []
 
     def experiment(self) -> list[PlanEntry]:
@@ -140,7 +149,7 @@ class _Planner:
             inputs=inputs,
             files={name: file_digest(path) for name, path in paths.items()},
             code=code_fingerprint(*self._modules(stage)),
-            libraries=library_versions(),
+            libraries=self._libraries(stage),
             paths={name: str(path) for name, path in paths.items()},
             runtime={name: values for name, values in runtime.items() if values},
         )
@@ -151,6 +160,14 @@ class _Planner:
         """The code that a stage runs: its own, and that of the backend it opens."""
         backend = [backend_module(self.config.trainer.backend)]
         return [f"training.stages.{stage}", *(backend if "trainer" in SECTIONS[stage] else [])]
+
+    def _libraries(self, stage: str) -> dict[str, str]:
+        trainer = self.config.trainer
+        if trainer.backend == "torch" or "trainer" not in SECTIONS[stage]:
+            return library_versions()
+        return (
+            {"image": self.image} if self.image else versions_elsewhere(interpreter(trainer.python))
+        )
 
     def _seed(self, stage: str) -> int:
         """Weights that are fetched, not trained, are the same for every seed."""

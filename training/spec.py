@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -9,7 +10,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
+from training.errors import ConfigError
+
 NUMERIC_LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "sacrebleu", "safetensors")
+GPU_LIBRARIES = (*NUMERIC_LIBRARIES, "verl", "vllm")
+_PROJECT = Path(__file__).parents[1]
+_ASK = """
+import json, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        found[name] = "absent"
+print(json.dumps(found))
+"""
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,31 @@ def library_versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "absent"
     return found
+
+
+def interpreter(name: str) -> Path:
+    """The file that `trainer.python` names."""
+    return _PROJECT / name
+
+
+@cache
+def versions_elsewhere(python: Path) -> dict[str, str]:
+    """`library_versions` of another interpreter, with those of the GPU backend.
+
+    All are absent where there is no such file; whoever starts it says so. Raises `ConfigError` for
+    one that cannot answer.
+    """
+    if not python.is_file():
+        return dict.fromkeys(GPU_LIBRARIES, "absent")
+    command = [str(python), "-I", "-c", _ASK, *GPU_LIBRARIES]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return dict(json.loads(done.stdout))
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise ConfigError(
+            f"trainer.python {python} does not say its libraries ({type(error).__name__}); name "
+            "the Python of verl's environment"
+        ) from error
 
 
 def file_digest(path: Path) -> str:

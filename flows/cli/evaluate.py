@@ -43,9 +43,17 @@ def evaluate(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any value of the configuration."),
     ] = None,
+    launcher: Annotated[
+        str | None,
+        typer.Option(help="Where it runs: local or docker; default: as it began, else local."),
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Image of --launcher docker; default: anchorloop-gpu.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole report.")] = False,
 ) -> None:
     """Evaluate a model; the same command goes on with one that was interrupted."""
+    from tasks.launchers import launcher as place_of
     from tasks.runs import RunError, create, driving
     from tasks.stage import StageFailed, run_stage
     from tasks.tracked import open_parent
@@ -56,7 +64,8 @@ def evaluate(
     try:
         config = _config(model, _names(benchmarks), limit, data, tool, seed, set_ or [])
         name = _run_name(model, config)
-        create(config, name, study="evaluation")
+        settings = create(config, name, study="evaluation", where=launcher, image=image)
+        place_of(settings.launcher, settings.image).image()
         with driving(name) as run:
             open_parent(run, None)
             run_stage(run, run.entry(0, "base_model"))

@@ -12,6 +12,10 @@ from flows.cli.errors import UserError
 def preflight(
     profile: Annotated[str, typer.Option(help="Model and scale.")] = "tiny",
     method: Annotated[str, typer.Option(help="What is compared.")] = "anchorloop",
+    trainer: Annotated[
+        str | None,
+        typer.Option(help="torch or verl; the same as --set trainer.backend=…."),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any value of the configuration."),
@@ -23,7 +27,7 @@ def preflight(
 ) -> None:
     """Check model, disk, memory, GPUs, sandbox and more; status 1 if a run could not finish."""
     from flows.checks import preflight as checks
-    from flows.naming import resolve
+    from flows.naming import assigned, resolve
     from tasks.home import home
     from tasks.launchers import launcher as place_of
     from training.config_load import parse_assignments
@@ -31,7 +35,7 @@ def preflight(
     from training.plan import plan
 
     try:
-        config = resolve(profile, method, 0, None, parse_assignments(set_ or []))
+        config = resolve(profile, method, 0, None, parse_assignments(assigned(set_, trainer)))
         plan(config)
         where = place_of(launcher, image)
     except (ConfigError, ValueError) as error:

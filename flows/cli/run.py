@@ -19,6 +19,10 @@ def run(
     iterations: Annotated[
         int | None, typer.Option(help="Outer iterations; default: what profile and method say.")
     ] = None,
+    trainer: Annotated[
+        str | None,
+        typer.Option(help="torch or verl; the same as --set trainer.backend=…."),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any value of the configuration."),
@@ -52,7 +56,7 @@ def run(
 ) -> None:
     """Run an experiment, or go on with one that was interrupted (same arguments)."""
     from flows.cli.drive import drive
-    from flows.naming import default_name, resolve
+    from flows.naming import assigned, default_name, resolve
     from tasks.launchers import launcher as place_of
     from tasks.runs import RunError, create
     from training.config_load import parse_assignments
@@ -60,7 +64,7 @@ def run(
 
     name = name or default_name(profile, method, seed)
     try:
-        overrides = parse_assignments(set_ or [])
+        overrides = parse_assignments(assigned(set_, trainer))
         config = resolve(profile, method, seed, iterations, overrides)
         settings = create(config, name, study, tracking_uri, stage_hours, launcher, image, on_busy)
         place_of(settings.launcher, settings.image).image()

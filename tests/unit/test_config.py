@@ -58,6 +58,8 @@ def test_layers_go_paper_profile_method_override() -> None:
         (["nonsense=1"], "unknown key 'nonsense'"),
         (["curriculum.lambda_ref=0"], "set anchor.cache to 'resample'"),
         (["adpo.p_low=0.9"], "p_low 0.9 must be below p_high 0.8"),
+        (["trainer.backend=verl"], "set optimiser.kl to 'k3'"),
+        (["trainer.scoring_gpus=-1"], "trainer.scoring_gpus = -1"),
         (["model.remote_code=true"], "pinned model.revision"),
         (["executor.steps"], "not of the form section.key=value"),
         (["executor.steps=many"], "executor.steps = 'many'"),

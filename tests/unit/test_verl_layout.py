@@ -11,7 +11,7 @@ from training.config import Trainer
 from training.errors import ConfigError, InfraError
 from training.trainers.verl import checkpoint
 from training.trainers.verl.checkpoint import FolderCheckpoints
-from training.trainers.verl.layout import GpuSplit, lay_out, split_gpus
+from training.trainers.verl.layout import Gpu, GpuSplit, group_gpus, lay_out, split_gpus
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,13 @@ from training.trainers.verl.layout import GpuSplit, lay_out, split_gpus
         ({}, False, 1, GpuSplit(0, 8)),
         ({"gpus_per_node": 4}, True, 2, GpuSplit(2, 1)),
         ({"gpus_per_node": 2}, True, 1, GpuSplit(1, 1)),
+        ({"gpus_per_node": 2}, True, 2, GpuSplit(2, 2, shared=True)),
         ({"gpus_per_node": 1}, True, 0, GpuSplit(1, 0)),
+        ({"gpus_per_node": 1}, True, 1, GpuSplit(1, 1, shared=True)),
+        ({"gpus_per_node": 1}, True, 2, GpuSplit(1, 1, shared=True)),
+        ({"nodes": 2, "gpus_per_node": 1}, True, 1, GpuSplit(1, 2, shared=True)),
+        ({"scoring_gpus": 0}, True, 2, GpuSplit(8, 8, shared=True)),
+        ({"scoring_gpus": 0, "gpus_per_copy": 2}, True, 1, GpuSplit(8, 4, shared=True)),
         ({"gpus_per_node": 1}, False, 1, GpuSplit(0, 1)),
         ({"nodes": 2}, True, 2, GpuSplit(4, 4)),
         ({"scoring_gpus": 2}, True, 1, GpuSplit(6, 2)),
@@ -39,10 +45,10 @@ def test_gpus_are_shared_out(
 @pytest.mark.parametrize(
     ("changes", "frozen", "words"),
     [
-        ({"gpus_per_node": 1}, 1, "at least 2 GPUs"),
-        ({"scoring_gpus": 8}, 1, "another trainer.scoring_gpus"),
+        ({"scoring_gpus": 8}, 1, "leaves none to train.*0 to share them"),
+        ({"gpus_per_node": 1, "gpus_per_copy": 2}, 1, "1 GPUs do not hold 1 frozen models of 2"),
         ({"nodes": 2, "scoring_gpus": 3}, 1, "evenly over 2 machines"),
-        ({"gpus_per_copy": 4}, 2, "lower trainer.gpus_per_copy"),
+        ({"scoring_gpus": 4, "gpus_per_copy": 4}, 2, "lower trainer.gpus_per_copy"),
     ],
 )
 def test_a_split_that_does_not_come_out_is_refused(
@@ -50,6 +56,13 @@ def test_a_split_that_does_not_come_out_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         split_gpus(Trainer(**changes), trains=True, frozen=frozen)
+
+
+def test_shared_copies_stay_on_one_machine() -> None:
+    gpus = [Gpu(node, str(i)) for i in range(3) for node in ("a", "b")]
+    groups = group_gpus(gpus, 2)
+    assert groups == [[Gpu(node, "0"), Gpu(node, "1")] for node in ("a", "b")]
+    assert group_gpus(gpus, 1) == [[gpu] for node in ("a", "b") for gpu in gpus if gpu.node == node]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])

@@ -1,4 +1,7 @@
-"""One whole outer iteration from the command line, with the real verl, vLLM, Prefect and MLflow."""
+"""One whole outer iteration from the command line, with the real verl, vLLM, Prefect and MLflow.
+
+The Executor that judges the Curriculum's tasks shares the one logical GPU with the training.
+"""
 
 import json
 import os
@@ -10,18 +13,18 @@ import pytest
 from cpu_settings import CPU, ENVIRONMENT
 from verl_world import ROOT, end
 
-ANCHORLOOP = ROOT / ".venv" / "bin" / "anchorloop"
+DRIVER = ROOT / ".venv" / "bin" / "python"
 pytestmark = [
     pytest.mark.verl,
     pytest.mark.timeout(1500),
-    pytest.mark.skipif(not ANCHORLOOP.exists(), reason="needs the driver's environment"),
+    pytest.mark.skipif(not DRIVER.exists(), reason="needs the driver's environment"),
 ]
 SETTINGS = {
-    "trainer.backend": "verl",
     "trainer.verl": CPU,
-    "trainer.gpus_per_node": 2,
+    "trainer.gpus_per_node": 1,
     "trainer.deadline_seconds": 300,
     "optimiser.kl": "k3",
+    "model.tiny.warm_start_steps": 600,
     "rollout.group_size": 4,
     "rollout.temperature": 0.2,
     "curriculum.steps": 2,
@@ -36,10 +39,12 @@ SETTINGS = {
 
 
 def test_one_outer_iteration(tmp_path: Path) -> None:
-    command = [str(ANCHORLOOP), "run", "--profile", "tiny", "--iterations", "1", "--name", "verl"]
+    command = [str(DRIVER), "-m", "flows.cli.main", "run", "--profile", "tiny"]
+    command += ["--trainer", "verl", "--iterations", "1", "--name", "verl"]
     for key, value in SETTINGS.items():
         command += ["--set", f"{key}={json.dumps(value)}"]
     told = {**os.environ, **ENVIRONMENT, "ANCHORLOOP_HOME": str(tmp_path)}
+    told["PYTHONPATH"] = os.pathsep.join([str(ROOT), ENVIRONMENT["PYTHONPATH"]])
     with (tmp_path / "output.log").open("wb") as output:
         process = subprocess.Popen(
             command, cwd=tmp_path, env=told, stdout=output, stderr=output, start_new_session=True

@@ -23,7 +23,8 @@ class VllmSettings:
     `memory_share` is the share of a GPU's memory that weights and cache may take, and
     `tensor_parallel` the GPUs that hold one copy of the weights.  `plain` does without compiled
     graphs and without prompts split over steps: on the CPU vLLM cannot go on with the random
-    stream of a request whose prompt was split.
+    stream of a request whose prompt was split.  `sleeps` lets the engine give its GPU memory back
+    for a while.
     """
 
     dtype: Literal["float32", "bfloat16"] = "bfloat16"
@@ -32,6 +33,7 @@ class VllmSettings:
     tensor_parallel: int = 1
     memory_share: float = 0.9
     plain: bool = False
+    sleeps: bool = False
     deadline_seconds: float = 3600.0
     remote_code: bool = False
 
@@ -53,6 +55,7 @@ class VllmEngine(RequestEngine):
         self._folder, self._settings = folder, settings
         self._server: Any = None
         self._requests = 0
+        self._asleep = False
 
     async def __aenter__(self) -> Self:
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -71,6 +74,8 @@ class VllmEngine(RequestEngine):
                 enable_chunked_prefill=not self._settings.plain,
                 enable_prefix_caching=True,
                 trust_remote_code=self._settings.remote_code,
+                # vLLM refuses it on the CPU, where sleeping stops the scheduler and frees nothing
+                enable_sleep_mode=self._settings.sleeps and not self._settings.plain,
                 enable_log_requests=False,
                 disable_log_stats=True,
             )
@@ -85,6 +90,21 @@ class VllmEngine(RequestEngine):
     ) -> None:
         self._server.shutdown()
         self._server = None
+
+    async def sleep(self) -> None:
+        """Give the GPU memory back: the cache is dropped and the weights wait in main memory.
+
+        No request may be in flight.
+        """
+        if not self._asleep:
+            await self._server.sleep(level=1)
+            self._asleep = True
+
+    async def wake(self) -> None:
+        """Take the GPU memory again, if asleep."""
+        if self._asleep:
+            await self._server.wake_up()
+            self._asleep = False
 
     async def _generate(self, request: Request) -> Completion:
         from vllm import SamplingParams, TokensPrompt

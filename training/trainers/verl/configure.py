@@ -17,6 +17,7 @@ from verl.utils.config import validate_config
 
 from training.config import Model, Optimiser, Rollout, Trainer
 from training.errors import ConfigError
+from training.trainers.verl.layout import RESIDENT_FROM
 
 AGENT = "anchorloop"
 """Name of our agent loop in verl's registry."""
@@ -44,11 +45,6 @@ def compose_config(
 
     Raises `ConfigError` for a setting that verl does not know or refuses.
     """
-    if optimiser.kl != "k3":
-        raise ConfigError(
-            f"optimiser.kl '{optimiser.kl}' needs the whole vocabulary of every token, which "
-            "verl's workers do not hand out; set optimiser.kl to 'k3'"
-        )
     settings = _settings(agent, model, optimiser, rollout, trainer)
     try:
         with initialize_config_module("verl.trainer.config", version_base=None):
@@ -76,7 +72,10 @@ def _settings(
     agent: Agent, model: Model, optimiser: Optimiser, rollout: Rollout, trainer: Trainer
 ) -> dict[str, Any]:
     longest = rollout.max_context_tokens
-    packed = 2 * longest  # a micro batch holds as many tokens as the two longest rows
+    resident = trainer.nodes * agent.gpus_per_node >= RESIDENT_FROM
+    # A micro batch holds as many tokens as the two longest rows, or the longest where memory is
+    # short.
+    packed = 2 * longest if resident else longest
     return {
         "data.max_prompt_length": agent.max_prompt_tokens,
         "data.max_response_length": longest - agent.max_prompt_tokens,
@@ -89,6 +88,7 @@ def _settings(
         "trainer.total_training_steps": agent.steps,
         **_parts("actor_rollout_ref.model", _model(agent, model)),
         **_parts("actor_rollout_ref.actor", _actor(agent, model, optimiser, packed)),
+        "actor_rollout_ref.actor.fsdp_config.offload_policy": not resident,
         "actor_rollout_ref.ref.fsdp_config.strategy": "fsdp2",
         "actor_rollout_ref.ref.fsdp_config.dtype": model.dtype,
         "actor_rollout_ref.ref.fsdp_config.model_dtype": _short(model),

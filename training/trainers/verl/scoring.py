@@ -1,7 +1,7 @@
-"""Frozen Executors on GPUs of their own: vLLM servers that Ray places, starts again and ends.
+"""Frozen Executors: vLLM servers that Ray places, starts again and ends.
 
 A server holds one copy of the weights with its own tool loop and sandbox, so that what travels is
-tasks and finished trajectories.
+tasks and finished trajectories. It has GPUs of its own, or shares those of training in turns.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from verl.plugin.platform import get_platform
 
 from training.errors import InfraError
 from training.models import load_tokenizer
@@ -20,13 +22,49 @@ from training.rollout.trajectory import Trajectory
 from training.rollout.vllm_engine import VllmEngine, VllmSettings
 from training.sandbox.client import Sandbox
 from training.sandbox.settings import SandboxSettings
+from training.trainers.verl.layout import Gpu, group_gpus
+from training.trainers.verl.turns import Turns
 
 _STARTS = 3
 """How often a server that died is started again."""
 
 
+Options = dict[str, Any]
+"""Where Ray puts an actor."""
+
+
+def own_gpus(copies: int, size: int) -> list[Options]:
+    """Places of copies on `size` GPUs each that nobody else has."""
+    return [{"num_gpus": size}] * copies
+
+
+def shared_gpus(gpus: Sequence[Gpu], size: int) -> list[Options]:
+    """Places of copies on groups of `size` of these GPUs, which Ray counts as somebody's already.
+
+    The process is told its GPUs as verl tells its own servers.
+    """
+    platform = get_platform()
+    unset = dict.fromkeys(platform.ray_noset_envvars(), "1")
+    return [
+        {
+            "num_gpus": 0,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(group[0].node, soft=False),
+            "runtime_env": {
+                "env_vars": {
+                    **unset,
+                    platform.visible_devices_envvar(): ",".join(gpu.device for gpu in group),
+                }
+            },
+        }
+        for group in group_gpus(gpus, size)
+    ]
+
+
 class ScoringServer:
-    """One copy; an actor. Opened by the first call, so that a restarted one opens itself."""
+    """One copy; an actor. Opened by the first call, so that a restarted one opens itself.
+
+    A restarted one is awake, whatever its predecessor was: what asks is whoever has the turn.
+    """
 
     def __init__(
         self,
@@ -41,11 +79,18 @@ class ScoringServer:
         self._opening: asyncio.Task[ToolLoop] | None = None
         self._engine: VllmEngine | None = None
 
-    async def ready(self) -> None:
-        """Wait until the server can sample."""
+    async def wake(self) -> None:
+        """Open the server, or wake it up; returns when it can sample."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open())
         await self._opening
+        assert self._engine is not None
+        await self._engine.wake()
+
+    async def sleep(self) -> None:
+        """Give the GPU memory back; weights wait in the machine's."""
+        if self._engine is not None:
+            await self._engine.sleep()
 
     async def rollout(
         self,
@@ -55,7 +100,7 @@ class ScoringServer:
         seeds: Sequence[int],
     ) -> list[list[dict[str, Any]]]:
         """As `ToolLoop.rollout`, with trajectories as plain records."""
-        await self.ready()
+        await self.wake()
         assert self._opening is not None
         groups = await self._opening.result().rollout(tasks, group_size, sampling, seeds)
         return [[trajectory.to_json() for trajectory in group] for group in groups]
@@ -81,26 +126,41 @@ class ScoringServer:
 
 
 class ScoringServers:
-    """A `Sampler` over several copies of one frozen model."""
+    """A `Sampler` over several copies of one frozen model; samples while it has its turn."""
 
-    def __init__(self, actors: Sequence[Any], deadline_seconds: float) -> None:
-        self._actors, self._deadline = list(actors), deadline_seconds
+    def __init__(self, actors: Sequence[Any], turns: Turns, deadline_seconds: float) -> None:
+        self._actors, self._turns, self._deadline = list(actors), turns, deadline_seconds
 
     @classmethod
     async def start(
         cls,
-        copies: int,
-        gpus_per_copy: int,
+        places: Sequence[Options],
+        turns: Turns,
         deadline_seconds: float,
         **server: Any,
     ) -> "ScoringServers":
-        """Start the copies and wait until all are ready; `server` goes to `ScoringServer`."""
-        actor = ray.remote(ScoringServer).options(
-            num_gpus=gpus_per_copy, num_cpus=1, max_restarts=_STARTS, max_task_retries=_STARTS
-        )
-        servers = cls([actor.remote(**server) for _ in range(copies)], deadline_seconds)
-        await servers._all("start", [actor.ready.remote() for actor in servers._actors])
-        return servers
+        """Start a copy at each place and wait until all are ready.
+
+        `server` goes to `ScoringServer`.
+        """
+        actor = ray.remote(ScoringServer)
+        made = [
+            actor.options(
+                **place, num_cpus=1, max_restarts=_STARTS, max_task_retries=_STARTS
+            ).remote(**server)
+            for place in places
+        ]
+        servers = cls(made, turns, deadline_seconds)
+        async with turns.of(servers):
+            return servers
+
+    async def wake(self) -> None:
+        """See `training.trainers.verl.turns.Sleeper`; the first time it opens the servers."""
+        await self._all("start", [actor.wake.remote() for actor in self._actors])
+
+    async def sleep(self) -> None:
+        """See `training.trainers.verl.turns.Sleeper`."""
+        await self._all("sleep", [actor.sleep.remote() for actor in self._actors])
 
     async def rollout(
         self,
@@ -112,15 +172,16 @@ class ScoringServers:
         """See `training.trainers.backends.Sampler.rollout`; tasks are dealt in turns."""
         used = self._actors[: len(tasks)]
         count = len(used)
-        parts = await self._all(
-            "sample",
-            [
-                actor.rollout.remote(
-                    list(tasks[i::count]), group_size, sampling, list(seeds[i::count])
-                )
-                for i, actor in enumerate(used)
-            ],
-        )
+        async with self._turns.of(self):
+            parts = await self._all(
+                "sample",
+                [
+                    actor.rollout.remote(
+                        list(tasks[i::count]), group_size, sampling, list(seeds[i::count])
+                    )
+                    for i, actor in enumerate(used)
+                ],
+            )
         return [
             [Trajectory.from_json(record) for record in parts[i % count][i // count]]
             for i in range(len(tasks))

@@ -18,11 +18,12 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_resource_name
 
 from training.errors import InfraError
 from training.rollout.trajectory import Trajectory
 from training.trainers.verl.agent_loop import TOKENS, Order
-from training.trainers.verl.layout import lay_out
+from training.trainers.verl.layout import Gpu, lay_out
 from training.trainers.verl.loss import ROW_FIELDS, PolicyLoss
 from training.trainers.verl.worker import BaseReferenceWorker
 
@@ -43,7 +44,6 @@ class StageTrainer(PPOTrainerSync):
         """Start workers and servers, and give the workers the loss."""
         self.init()
         self.actor_rollout_wg.set_loss_fn(loss)
-        self._awake = True
         self.agent_loop_manager = AgentLoopManagerTQ.create(
             config=self.config,
             llm_client=self.get_llm_client(),
@@ -54,11 +54,22 @@ class StageTrainer(PPOTrainerSync):
         self._ranks = max(ranks) + 1
         self._keys: dict[str, dict[str, Any]] = {}
 
+    def sleep(self) -> None:
+        """The servers give their GPU memory back."""
+        self.checkpoint_manager.sleep_replicas()
+
+    def wake(self) -> None:
+        """The servers take GPU memory and the newest weights."""
+        self.checkpoint_manager.update_weights(self.global_steps)
+
+    def gpus(self) -> list[Gpu]:
+        """The GPU of each rank."""
+        workers = self.actor_rollout_wg.workers
+        places = [worker.__ray_call__.remote(_place) for worker in workers]
+        return [Gpu(*place) for place in ray.get(places)]
+
     def order(self, orders: Sequence[Order], members: int) -> list[str]:
         """Ask for a group of each order; returns the names to `collect` them by."""
-        if not self._awake:
-            self.checkpoint_manager.update_weights(self.global_steps)
-            self._awake = True
         names = [uuid.uuid4().hex for _ in orders]
         batch = tu.get_tensordict(
             {
@@ -108,10 +119,9 @@ class StageTrainer(PPOTrainerSync):
     def learn(self, steps: Sequence[Sequence[Row]]) -> dict[str, float]:
         """Take one optimiser step for each list of rows; returns verl's metrics.
 
-        All ratios refer to the weights as they are now. Everything sampled so far is dropped.
+        All ratios refer to the weights as they are now. Everything sampled so far is dropped. The
+        servers must sleep.
         """
-        self.checkpoint_manager.sleep_replicas()
-        self._awake = False
         rows = [row for step in steps for row in step]
         keys = [key for key, _, _ in rows]
         tags = [self._keys[key] for key in keys]
@@ -163,9 +173,7 @@ class StageTrainer(PPOTrainerSync):
         self.actor_rollout_wg.save_checkpoint(str(folder), None, step)
 
     def read_checkpoint(self, folder: Path, step: int) -> None:
-        """Go on from a checkpoint that `write_checkpoint` wrote."""
-        self.checkpoint_manager.sleep_replicas()
-        self._awake = False
+        """Go on from a checkpoint that `write_checkpoint` wrote; the servers must sleep."""
         self.actor_rollout_wg.load_checkpoint(str(folder))
         self.global_steps = step
 
@@ -182,12 +190,21 @@ class StageTrainer(PPOTrainerSync):
         for role in self.role_worker_mapping:
             self.role_worker_mapping[role] = ray.remote(BaseReferenceWorker)
 
+    def on_init_end(self) -> None:
+        """The servers sleep until `wake`."""
+
     def _load_checkpoint(self) -> None:
         """The stage restores by `read_checkpoint`."""
         self.global_steps = 0
 
 
 _OVER = ("finished", "failure")
+
+
+def _place(_: Any) -> tuple[str, str]:
+    """Where a worker is, told by itself."""
+    context = ray.get_runtime_context()
+    return context.get_node_id(), context.get_accelerator_ids()[get_resource_name()][0]
 
 
 def _records(data: TensorDict) -> list[dict[str, Any]]:
