@@ -80,14 +80,14 @@ class World:
     def __init__(self, root: Path) -> None:
         self.store = Store(root)
 
-    def publish(self, name: str, fill: Callable[[Path], object]) -> str:
-        """An artifact made by hand; returns its identity."""
+    def publish(self, name: str, fill: Callable[[Path], object], **result: Any) -> str:
+        """An artifact made by hand, with more for its result; returns its identity."""
         spec = StageSpec(name, 0, 0, {}, {}, {}, "by hand", {})
         place = self.store.place(spec.identity)
         with self.store.hold(spec.identity) as attempt:
             place.payload.mkdir(parents=True)
             fill(place.payload)
-            self.store.publish(spec.identity, attempt, {"metrics": {}, "inputs": {}})
+            self.store.publish(spec.identity, attempt, {"metrics": {}, "inputs": {}, **result})
         return spec.identity
 
     def base(self, model: Path, name: str = "base_model") -> str:
