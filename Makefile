@@ -18,7 +18,7 @@ DEMO_METHOD ?= anchorloop
 help:
 	@echo "make demo         set up and run three outer iterations on the built-in tiny model"
 	@echo "make test         set up and run the tests (at most 20 minutes on two cores)"
-	@echo "make test-system  the tests that need Docker and other system parts"
+	@echo "make test-system  the tests that need Docker and other system parts, and test-verl"
 	@echo "make test-verl    the tests of the GPU backend, with the real verl and vLLM on CPU"
 	@echo "make soak         long runs: the sandbox soak"
 	@echo "make lint         formatter, linter, type checker, import contracts"
@@ -75,8 +75,8 @@ test: setup-dev
 
 test-system: setup-dev .venv/.smollm2
 	$(BIN)/python -m pytest -m "system and not soak" tests
+	$(MAKE) test-verl
 
-# The GPU backend is not finished (docs/gpu.md); its tests join test-system when it is.
 test-verl: setup-dev .venv-verl/.ready
 	.venv-verl/bin/python -m pytest -m verl tests/verl
 
@@ -109,4 +109,4 @@ lock:
 	grep -v -x -F -f requirements/driver.lock requirements/all.lock > requirements/dev.lock; rm requirements/all.lock
 
 clean:
-	rm -rf .venv .sandbox
+	rm -rf .venv .venv-verl .sandbox

@@ -117,7 +117,7 @@ def test_the_curriculum_is_judged_by_servers_of_a_ray_cluster(
     assert weights_digest(load_model(artifact / "model")) != weights_digest(load_model(base_model))
 
 
-def test_a_rollout_that_hangs_ends_as_a_typed_failure(tmp_path: Path, base_model: Path) -> None:
+def test_a_start_that_takes_too_long_is_a_typed_failure(tmp_path: Path, base_model: Path) -> None:
     """The deadline is shorter than any start; nothing may be left of what was started."""
     world = VerlWorld(tmp_path / "store")
     base, (pool, cache) = world.base(base_model), world.pool()
@@ -138,6 +138,37 @@ def test_a_rollout_that_hangs_ends_as_a_typed_failure(tmp_path: Path, base_model
     failure = world.failure(spec)
     assert failure["kind"] == "infra"
     assert "trainer.deadline_seconds" in failure["message"]
+
+
+def test_a_rollout_that_hangs_is_a_typed_failure(tmp_path: Path, base_model: Path) -> None:
+    """vLLM's process is stopped as soon as it samples; that process too must be gone."""
+    world = VerlWorld(tmp_path / "store")
+    base, (pool, _) = world.base(base_model), world.pool()
+    anchor = world.publish("anchor", lambda payload: (payload / "anchor.json").write_text("{}"))
+    inputs = {"frozen": base, "anchor": anchor, "task_pool": pool}
+    changes = {"anchor": {"cache": "resample"}}
+    spec = world.told("anchor_cache", inputs, changes, deadline=90.0)
+    process = world.begin(spec)
+    sampling = world.store.place(spec.identity).work / "progress.json"
+    started: dict[int, psutil.Process] = {}
+    try:
+        deadline = time.monotonic() + 100
+        while not sampling.exists():
+            assert process.poll() is None, world.tail(spec)
+            assert time.monotonic() < deadline, world.tail(spec)
+            started |= {p.pid: p for p in descendants(process)}
+            time.sleep(0.05)
+        engines = [p for p in descendants(process) if "EngineCore" in " ".join(p.cmdline())]
+        assert engines
+        for engine in engines:
+            engine.suspend()
+        assert process.wait(200) == 1
+        assert all_gone([*started.values(), *engines], 20)
+    finally:
+        end(process)
+    failure = world.failure(spec)
+    assert failure["kind"] == "infra"
+    assert "did not sample within 90 s (trainer.deadline_seconds)" in failure["message"]
 
 
 def test_without_a_gpu_the_backend_is_refused_in_one_sentence(

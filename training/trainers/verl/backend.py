@@ -4,12 +4,12 @@ The stage's process is the driver. It starts Ray on this machine, or joins the c
 RAY_ADDRESS names.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import ray
 import transfer_queue as tq
 from omegaconf import DictConfig
 from verl.plugin.platform import get_platform
@@ -22,7 +22,7 @@ from training.sandbox.settings import SandboxSettings
 from training.stages.base import StageContext
 from training.trainers.backends import Role
 from training.trainers.common import step_size
-from training.trainers.verl.cluster import join_ray
+from training.trainers.verl.cluster import join_ray, leave_ray
 from training.trainers.verl.configure import Agent, compose_config
 from training.trainers.verl.layout import split_gpus
 from training.trainers.verl.loss import PolicyLoss
@@ -52,7 +52,7 @@ async def open_backend(ctx: StageContext) -> AsyncIterator["VerlBackend"]:
     try:
         yield backend
     finally:
-        backend.close()
+        await backend.close()
 
 
 class VerlBackend:
@@ -104,7 +104,7 @@ class VerlBackend:
             settings = replace(settings, memory_share=SHARED_MEMORY, sleeps=True)
         else:
             places, turns = own_gpus(split.copies, copy), Turns()
-        servers = await ScoringServers.start(
+        servers = ScoringServers.place(
             places,
             turns,
             self._settings.deadline_seconds,
@@ -115,6 +115,7 @@ class VerlBackend:
             max_observation_tokens=rollout.max_observation_tokens,
         )
         self._scoring.append(servers)
+        await servers.ready()
         return servers
 
     async def metrics(self) -> dict[str, float]:
@@ -124,9 +125,10 @@ class VerlBackend:
             return {}
         return {"engine_tokens_per_second": sum(t["tokens_per_second"] for t in totals)}
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End everything that was started; what verl's thread waits for ends with Ray."""
-        ray.shutdown()
+        await asyncio.gather(*(servers.close() for servers in self._scoring))
+        leave_ray()
         self._thread.close()
 
     def _compose(self) -> DictConfig:

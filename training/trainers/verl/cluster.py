@@ -1,9 +1,11 @@
 """Ray: started on this machine, or the cluster that RAY_ADDRESS names."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
@@ -11,6 +13,7 @@ from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 from training.config import Trainer
 
 _ROOT = Path(__file__).resolve().parents[3]
+_PATIENCE_S = 5.0
 _INIT = "ray_kwargs.ray_init."
 _MACHINE = ("num_cpus", "num_gpus", "object_store_memory", "_temp_dir")
 """Options that say what a machine has; a cluster that is there already knows."""
@@ -39,6 +42,17 @@ def join_ray(trainer: Trainer, config: DictConfig | None) -> None:
     if options["address"] != "local":
         options = {name: value for name, value in options.items() if name not in _MACHINE}
     ray.init(**options)
+
+
+def leave_ray() -> None:
+    """End Ray where it was started here, and whatever of it does not end by itself."""
+    daemons = [p for p in psutil.Process().children() if "/ray/" in " ".join(p.cmdline())]
+    ours = [*daemons, *(q for p in daemons for q in p.children(recursive=True))]
+    ray.shutdown()
+    _, left = psutil.wait_procs(ours, timeout=_PATIENCE_S)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _plain(config: Any) -> dict[str, Any]:

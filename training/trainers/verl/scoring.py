@@ -5,6 +5,7 @@ tasks and finished trajectories. It has GPUs of its own, or shares those of trai
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from training.trainers.verl.turns import Turns
 
 _STARTS = 3
 """How often a server that died is started again."""
+_CLOSE_S = 8.0
+"""Seconds that a server has to end by itself."""
 
 
 Options = dict[str, Any]
@@ -105,6 +108,11 @@ class ScoringServer:
         groups = await self._opening.result().rollout(tasks, group_size, sampling, seeds)
         return [[trajectory.to_json() for trajectory in group] for group in groups]
 
+    async def close(self) -> None:
+        """End vLLM's processes, which would outlive this one."""
+        if self._engine is not None:
+            await self._engine.__aexit__(None, None, None)
+
     async def metrics(self) -> dict[str, float]:
         """The engine's totals."""
         return self._engine.metrics() if self._engine else {}
@@ -132,17 +140,14 @@ class ScoringServers:
         self._actors, self._turns, self._deadline = list(actors), turns, deadline_seconds
 
     @classmethod
-    async def start(
+    def place(
         cls,
         places: Sequence[Options],
         turns: Turns,
         deadline_seconds: float,
         **server: Any,
     ) -> "ScoringServers":
-        """Start a copy at each place and wait until all are ready.
-
-        `server` goes to `ScoringServer`.
-        """
+        """Have Ray place a copy at each place; `server` goes to `ScoringServer`."""
         actor = ray.remote(ScoringServer)
         made = [
             actor.options(
@@ -150,9 +155,12 @@ class ScoringServers:
             ).remote(**server)
             for place in places
         ]
-        servers = cls(made, turns, deadline_seconds)
-        async with turns.of(servers):
-            return servers
+        return cls(made, turns, deadline_seconds)
+
+    async def ready(self) -> None:
+        """Wait until all can sample."""
+        async with self._turns.of(self):
+            pass
 
     async def wake(self) -> None:
         """See `training.trainers.verl.turns.Sleeper`; the first time it opens the servers."""
@@ -193,6 +201,15 @@ class ScoringServers:
             "report", [actor.metrics.remote() for actor in self._actors]
         )
         return found
+
+    async def close(self) -> None:
+        """End the servers, by force where they do not in time."""
+        ending = [actor.close.remote() for actor in self._actors]
+        with contextlib.suppress(RayError, TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.gather(*ending)
+        for actor in self._actors:
+            ray.kill(actor)
 
     async def _all(self, what: str, calls: Sequence[Any]) -> list[Any]:
         try:
