@@ -15,19 +15,8 @@ from trainer_world import lines, write_base_model
 from verl_world import ROOT, VerlWorld, all_gone, descendants, end
 
 from training.models import load_model, weights_digest
-from training.sandbox.isolation import SandboxError, choose
-from training.sandbox.settings import SandboxSettings
 
-try:
-    choose(SandboxSettings(isolation="bubblewrap"))
-    MISSING = ""
-except SandboxError as error:
-    MISSING = str(error)
-pytestmark = [
-    pytest.mark.verl,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(MISSING), reason=MISSING),
-]
+pytestmark = [pytest.mark.verl, pytest.mark.timeout(900)]
 DEADLINE = 400.0
 """Seconds for a whole stage, most of them for starting Ray, workers and vLLM."""
 
