@@ -5,6 +5,7 @@ The Executor that judges the Curriculum's tasks shares the one logical GPU with 
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -61,6 +62,10 @@ def test_one_outer_iteration(tmp_path: Path) -> None:
         assert result["steps"] == 2
         steps = [json.loads(x) for x in (place / "work/metrics.jsonl").read_text().splitlines()]
         assert all(s["rollout_correlation"] > 0.999 for s in steps if "loss" in s)
+    place, _ = stages["curriculum"]
+    said = (place / "work/logs/attempt_1/output.log").read_text()
+    # Asleep after its start and after each of two steps, and woken up for each: vLLM says so.
+    assert len(re.findall(r"ScoringServer.*sleep mode is not supported on CPU", said)) == 5
     place, result = stages["evaluation"]
     assert result["metrics"]["engine_tokens_per_second"] > 0
     evaluated = result["inputs"]["executor"]["identity"]

@@ -37,6 +37,8 @@ class Answers:
     fewer: list[Trajectory]
     tempered: list[Trajectory]
     greedy: list[Trajectory]
+    rested: list[Trajectory]
+    answered_asleep: bool
     metrics: dict[str, float]
 
     def first(self, t: Trajectory) -> str:
@@ -53,6 +55,13 @@ async def ask(folder: Path) -> Answers:
             tasks = [Task(str(seed), words.encode("4?")) for seed in seeds]
             return [t for g in await loop.rollout(tasks, 16, sampling, seeds) for t in g]
 
+        async def while_asleep() -> tuple[list[Trajectory], bool]:
+            await engine.sleep()
+            asked = asyncio.create_task(groups([1]))
+            answered = bool((await asyncio.wait([asked], timeout=2))[0])
+            await engine.wake()
+            return await asked, answered
+
         return Answers(
             words,
             await groups([1, 2, 3, 4]),
@@ -60,6 +69,7 @@ async def ask(folder: Path) -> Answers:
             await groups([1]),
             await groups([5, 6], replace(base, temperature=0.5)),
             await groups([5], replace(base, temperature=0.0)),
+            *await while_asleep(),
             engine.metrics(),
         )
 
@@ -106,3 +116,8 @@ def test_log_probabilities_are_those_before_temperature(answers: Answers, part: 
 
 def test_greedy_takes_the_likeliest_token(answers: Answers) -> None:
     assert {(t.label, t.n_tool) for t in answers.greedy} == {("42", 1)}
+
+
+def test_what_is_asked_of_a_sleeping_engine_waits_until_it_wakes_up(answers: Answers) -> None:
+    assert not answers.answered_asleep
+    assert [t.output_ids for t in answers.rested] == [t.output_ids for t in answers.fewer]

@@ -26,8 +26,9 @@ from training.trainers.verl.cluster import join_ray, leave_ray
 from training.trainers.verl.configure import Agent, compose_config
 from training.trainers.verl.layout import split_gpus
 from training.trainers.verl.loss import PolicyLoss
+from training.trainers.verl.places import own_gpus, shared_gpus
 from training.trainers.verl.policy import VerlPolicy
-from training.trainers.verl.scoring import ScoringServers, own_gpus, shared_gpus
+from training.trainers.verl.scoring import ScoringServers
 from training.trainers.verl.thread import VerlThread
 from training.trainers.verl.trainer import StageTrainer
 from training.trainers.verl.turns import Turns

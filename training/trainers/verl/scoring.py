@@ -1,7 +1,8 @@
 """Frozen Executors: vLLM servers that Ray places, starts again and ends.
 
 A server holds one copy of the weights with its own tool loop and sandbox, so that what travels is
-tasks and finished trajectories. It has GPUs of its own, or shares those of training in turns.
+tasks and finished trajectories. It has GPUs of its own, or shares those of training in turns. Its
+process loads this module, which leaves verl out: that takes ten seconds.
 """
 
 import asyncio
@@ -12,8 +13,6 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from verl.plugin.platform import get_platform
 
 from training.errors import InfraError
 from training.models import load_tokenizer
@@ -23,7 +22,6 @@ from training.rollout.trajectory import Trajectory
 from training.rollout.vllm_engine import VllmEngine, VllmSettings
 from training.sandbox.client import Sandbox
 from training.sandbox.settings import SandboxSettings
-from training.trainers.verl.layout import Gpu, group_gpus
 from training.trainers.verl.turns import Turns
 
 _STARTS = 3
@@ -34,33 +32,6 @@ _CLOSE_S = 8.0
 
 Options = dict[str, Any]
 """Where Ray puts an actor."""
-
-
-def own_gpus(copies: int, size: int) -> list[Options]:
-    """Places of copies on `size` GPUs each that nobody else has."""
-    return [{"num_gpus": size}] * copies
-
-
-def shared_gpus(gpus: Sequence[Gpu], size: int) -> list[Options]:
-    """Places of copies on groups of `size` of these GPUs, which Ray counts as somebody's already.
-
-    The process is told its GPUs as verl tells its own servers.
-    """
-    platform = get_platform()
-    unset = dict.fromkeys(platform.ray_noset_envvars(), "1")
-    return [
-        {
-            "num_gpus": 0,
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(group[0].node, soft=False),
-            "runtime_env": {
-                "env_vars": {
-                    **unset,
-                    platform.visible_devices_envvar(): ",".join(gpu.device for gpu in group),
-                }
-            },
-        }
-        for group in group_gpus(gpus, size)
-    ]
 
 
 class ScoringServer:
