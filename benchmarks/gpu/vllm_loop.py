@@ -5,8 +5,9 @@ Run it with verl's environment:
     PYTHONPATH=.:tests/verl .venv-verl/bin/python benchmarks/gpu/vllm_loop.py
 
 The model is a script: some filler, one call in most trajectories, some filler, an answer. Raw
-generation is given as many rows, each as long as a trajectory's generated tokens. Aims: at least
-0.9 of raw speed, and at least 0.8 of the own speed when every tool answer comes 0.5 s later.
+generation is given as many rows, each as long as a trajectory's generated tokens, with and without a
+seed a row: vLLM draws seeded rows one by one, which is a price of seeds and not of the loop. Aims: at
+least 0.9 of raw speed, and at least 0.8 of the own speed when every tool answer comes 0.5 s later.
 """
 
 import asyncio
@@ -70,18 +71,21 @@ async def loop_speed(
     return best, found
 
 
-async def raw_speed(engine: VllmEngine, folder: Path, lengths: Sequence[int]) -> float:
+async def raw_speed(
+    engine: VllmEngine, folder: Path, lengths: Sequence[int], seeded: bool
+) -> float:
     """Best rows a second of plain generation with these lengths."""
     from vllm import SamplingParams, TokensPrompt
     from vllm.sampling_params import RequestOutputKind
 
     prompt = TokensPrompt(prompt_token_ids=load_tokenizer(folder).encode("?"))
 
-    async def row(name: str, length: int) -> None:
+    async def row(name: str, length: int, seed: int | None) -> None:
         params = SamplingParams(
             max_tokens=length,
             ignore_eos=True,
             logprobs=0,
+            seed=seed,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         async for _ in engine._server.generate(prompt, params, name):
@@ -90,7 +94,9 @@ async def raw_speed(engine: VllmEngine, folder: Path, lengths: Sequence[int]) ->
     best = 0.0
     for number in range(ROUNDS):
         started = time.monotonic()
-        await asyncio.gather(*(row(f"raw-{number}-{i}", n) for i, n in enumerate(lengths)))
+        names = [f"raw-{seeded}-{number}-{i}" for i in range(len(lengths))]
+        seeds = [i if seeded else None for i in range(len(lengths))]
+        await asyncio.gather(*map(row, names, lengths, seeds))
         best = max(best, len(lengths) / (time.monotonic() - started))
     return best
 
@@ -103,7 +109,9 @@ async def main() -> None:
         async with VllmEngine(folder, SETTINGS) as engine:
             await loop_speed(engine, folder, 0.0)  # warm up
             fast, trajectories = await loop_speed(engine, folder, 0.0)
-            raw = await raw_speed(engine, folder, [sum(t.mask) for t in trajectories])
+            lengths = [sum(t.mask) for t in trajectories]
+            raw = await raw_speed(engine, folder, lengths, seeded=True)
+            unseeded = await raw_speed(engine, folder, lengths, seeded=False)
             slow, _ = await loop_speed(engine, folder, 0.5)
     print(
         json.dumps(
@@ -111,6 +119,7 @@ async def main() -> None:
                 "trajectories_per_second": round(fast, 1),
                 "raw_per_second": round(raw, 1),
                 "loop_to_raw": round(fast / raw, 3),
+                "loop_to_unseeded_raw": round(fast / unseeded, 3),
                 "delayed_to_undelayed": round(slow / fast, 3),
                 "tokens_a_trajectory": sum(sum(t.mask) for t in trajectories) / ROWS,
                 "calls_a_trajectory": sum(t.n_tool for t in trajectories) / ROWS,
