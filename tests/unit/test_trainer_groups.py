@@ -10,7 +10,7 @@ from training.config import Adpo, Advantage, Executor
 from training.rollout.trajectory import Status, Stop, ToolCall, Trajectory
 from training.trainers.executor_groups import GroupUpdate, assess
 from training.trainers.judges import Judgement
-from training.trainers.torch import curriculum_records, executor_groups
+from training.trainers import curriculum_records, executor_groups
 
 
 def labels(text: str) -> list[str | None]:
