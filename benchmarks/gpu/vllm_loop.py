@@ -7,8 +7,8 @@ Run it with verl's environment:
 The model is a script: some filler, one call in most trajectories, some filler, an answer. Raw
 generation is given as many rows, each as long as a trajectory's generated tokens, with and without
 a seed a row: vLLM draws seeded rows one by one, which is a price of seeds and not of the loop.
-Aims: at least 0.9 of raw speed, and at least 0.8 of the own speed when every tool answer comes 0.5 s
-later.
+Aims: at least 0.9 of raw speed, and at least 0.8 of the own speed when every tool answer comes
+0.5 s later.
 """
 
 import asyncio

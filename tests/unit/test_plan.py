@@ -100,3 +100,19 @@ def test_the_bytes_of_a_model_folder_are_in_its_identity(tmp_path: Path) -> None
     assert changed(before, entries("base", *asked)) == set()
     (tmp_path / "model.safetensors").write_bytes(b"two")
     assert changed(before, entries("base", *asked)) == set(before)
+
+
+def test_stages_of_another_interpreter_have_its_libraries(tmp_path: Path) -> None:
+    def dag(version: str, image: str | None = None) -> dict[str, PlanEntry]:
+        python = tmp_path / f"python-{version}"
+        python.write_text(f"""#!/bin/sh\necho '{{"vllm": "{version}"}}'\n""")
+        python.chmod(0o755)
+        trainer = {"backend": "verl", "python": str(python)}
+        config = load_config("qwen3-4b", "anchorloop", {"iterations": 1, "trainer": trainer})
+        return {entry.name: entry for entry in plan(config, image)}
+
+    old, new = dag("1"), dag("2")
+    assert old["i1/curriculum"].spec.libraries == {"vllm": "1"}
+    assert "torch" in old["i1/task_pool"].spec.libraries
+    assert changed(old, new) == set(old) - {"i0/base_model", "i1/anchor"}
+    assert dag("1", "gpu:7")["i1/executor"].spec.libraries == {"image": "gpu:7"}

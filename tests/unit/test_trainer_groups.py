@@ -8,9 +8,9 @@ from training.algorithms.candidate import read_candidate
 from training.algorithms.curriculum_reward import score_batch
 from training.config import Adpo, Advantage, Executor
 from training.rollout.trajectory import Status, Stop, ToolCall, Trajectory
+from training.trainers import curriculum_records, executor_groups
 from training.trainers.executor_groups import GroupUpdate, assess
 from training.trainers.judges import Judgement
-from training.trainers import curriculum_records, executor_groups
 
 
 def labels(text: str) -> list[str | None]:
