@@ -128,9 +128,11 @@ class VerlBackend:
 
     async def close(self) -> None:
         """End everything that was started; what verl's thread waits for ends with Ray."""
-        await asyncio.gather(*(servers.close() for servers in self._scoring))
-        leave_ray()
-        self._thread.close()
+        try:
+            await asyncio.gather(*(servers.close() for servers in self._scoring))
+        finally:
+            leave_ray()
+            self._thread.close()
 
     def _compose(self) -> DictConfig:
         ctx = self._ctx

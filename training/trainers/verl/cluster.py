@@ -46,8 +46,11 @@ def join_ray(trainer: Trainer, config: DictConfig | None) -> None:
 
 def leave_ray() -> None:
     """End Ray where it was started here, and whatever of it does not end by itself."""
-    daemons = [p for p in psutil.Process().children() if "/ray/" in " ".join(p.cmdline())]
-    ours = [*daemons, *(q for p in daemons for q in p.children(recursive=True))]
+    ours = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if "/ray/" in " ".join(child.cmdline()):
+                ours += [child, *child.children(recursive=True)]
     ray.shutdown()
     _, left = psutil.wait_procs(ours, timeout=_PATIENCE_S)
     for process in left:
