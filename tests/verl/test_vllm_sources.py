@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from label_sources import BATCHES, Counts, Sources, chance
-from trainer_world import World, write_base_model
+from trainer_world import World
 
 from training.models import load_tokenizer
 from training.rollout.tool_loop import ToolLoop
@@ -29,10 +29,9 @@ async def draw(world: World, base: str) -> tuple[list[Counts], Counts]:
         return alike, await sources.drawn(temperature=1.0)
 
 
-def test_the_sources_agree(tmp_path: Path) -> None:
-    write_base_model(tmp_path / "model")
+def test_the_sources_agree(tmp_path: Path, base_model: Path) -> None:
     world = World(tmp_path / "store")
-    alike, warmer = asyncio.run(draw(world, world.base(tmp_path / "model")))
+    alike, warmer = asyncio.run(draw(world, world.base(base_model)))
     for counts in alike:
         assert all(count.total() == 8 * BATCHES for count in counts.values())
     assert all(a != b for a in alike for b in alike if a is not b), "they are the same draws"
