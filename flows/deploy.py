@@ -1,4 +1,4 @@
-"""Register the deployments of prefect.yaml and the work pool they run in."""
+"""Register what a Prefect server has to know: deployments, their work pool, the automation."""
 
 import os
 import subprocess
@@ -19,6 +19,27 @@ def deploy(environment: Mapping[str, str]) -> None:
     """
     _prefect(["work-pool", "create", POOL, "--type", "process", "--overwrite"], environment)
     _prefect(["--no-prompt", "deploy", "--all"], environment)
+
+
+def watch_over(api: str) -> None:
+    """Have killed flow runs marked Crashed by the server at ``api``: those to come and those past.
+
+    Raises ValueError where the setting of the heartbeats is not usable, ServiceError where the
+    server refuses.
+    """
+    import httpx
+    from prefect.client.orchestration import SyncPrefectClient
+
+    from flows.heartbeats import listen_for_silence
+    from tasks.home import home
+    from tasks.zombies import close_undriven
+
+    try:
+        with SyncPrefectClient(api=api) as client:
+            listen_for_silence(client)
+            close_undriven(client, home().runs)
+    except httpx.HTTPError as error:
+        raise ServiceError(f"the Prefect server at {api} refused: {error}") from None
 
 
 def _prefect(arguments: list[str], environment: Mapping[str, str]) -> None:

@@ -7,8 +7,10 @@ from prefect.cache_policies import NO_CACHE
 from pydantic import ValidationError
 
 from tasks import reports, tracked
+from tasks.heartbeat import beating
 from tasks.runs import Run, RunError, driving
 from tasks.stage import run_stage
+from tasks.todo import must_run
 from training.config import Evaluation, ExperimentConfig
 from training.config_load import explain, given, merge, optional_model
 from training.errors import ConfigError
@@ -50,9 +52,16 @@ def evaluate(
 
     Raises RunError when that Executor is not in the store, ConfigError for wrong settings.
     """
-    with driving(run) as opened:
+    with beating(), driving(run) as opened:
         entry = evaluation_entry(opened, iteration, given(settings))
-        absent = [n for n, i in entry.spec.inputs.items() if opened.store.verify(i) is None]
+        specs = [(e.identity, e.spec) for e in (*opened.entries, entry)]
+        lacking = must_run(specs, opened.store.found)
+        absent = [n for n, i in entry.spec.inputs.items() if i in lacking]
+        if any(opened.store.verify(entry.spec.inputs[name]) for name in absent):
+            raise RunError(
+                f"the {' and the '.join(absent)} of iteration {iteration} of run '{run}' went with "
+                "`anchorloop clean`; a run of another name with these settings computes it anew"
+            )
         if absent:
             raise RunError(
                 f"run '{run}' has no {' and no '.join(absent)} of iteration {iteration} yet; "

@@ -8,6 +8,7 @@ from flows.iteration import iteration as iteration_flow
 from flows.naming import default_name, resolve
 from tasks import tracked
 from tasks.forks import create_fork
+from tasks.heartbeat import beating
 from tasks.restart import start_again
 from tasks.runs import OnBusy, create, driving
 from tasks.summary import write_summary
@@ -95,7 +96,7 @@ def drive(
 ) -> dict[str, Any]:
     """Drive an existing run to its end, inside a flow run; returns its summary."""
     flow_run = str(runtime.flow_run.id or "")
-    with driving(run) as opened:
+    with beating(), driving(run) as opened:
         names = [run, *(f"{run}/i{t}" for t in range(opened.config.iterations + 1))]
         close_zombies(names, flow_run)
         start_again(opened, from_stage, force_stage, flow_run)

@@ -8,6 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, State
 
 from tasks import reports, tracked
+from tasks.heartbeat import beating
 from tasks.runs import Run, RunError, driving
 from tasks.stage import Outcome, StageFailed, run_stage
 from tasks.summary import iteration_row, write_summary
@@ -45,7 +46,7 @@ def iteration(run: str, iteration: int) -> dict[str, Any]:
 
     Raises RunError when an earlier iteration that it builds on is not there.
     """
-    with driving(run) as opened:
+    with beating(), driving(run) as opened:
         _require_inputs(opened, iteration)
         flow_run = str(runtime.flow_run.id or "") or None
         tracked.open_parent(opened, flow_run)
@@ -76,9 +77,12 @@ def _require_inputs(run: Run, iteration: int) -> None:
             f"run '{run.name}' has iterations 0 to {run.config.iterations}, not {iteration}"
         )
     made_here = {entry.identity for entry in entries}
+    lacking = run.must_run()
     for entry in entries:
+        if entry.identity not in lacking:
+            continue
         for name, identity in entry.spec.inputs.items():
-            if identity not in made_here and run.store.verify(identity) is None:
+            if identity not in made_here and identity in lacking:
                 raise RunError(
                     f"{entry.name} needs '{name}' of an earlier iteration, which is not in the "
                     f"store; run the experiment '{run.name}', which makes what is missing"

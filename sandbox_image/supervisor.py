@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import hashlib
 import math
 import os
@@ -61,6 +62,7 @@ def main(versions: dict[str, str]) -> int:
     if options.unsafe:
         own_user, also_wiped = False, list[str]()
         folder = tempfile.mkdtemp(prefix="anchorloop-unsafe-")
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)  # in use while this process lives
     else:
         folder = SCRATCH
         harden.own_mounts(folder)

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -234,3 +235,44 @@ def _remove(container: Container) -> None:
 
 def _read_only(folder: str) -> docker.types.Mount:
     return docker.types.Mount(folder, folder, "bind", read_only=True)
+
+
+@dataclass(frozen=True)
+class StageContainer:
+    """A container that some launcher made, as its labels describe it."""
+
+    name: str
+    status: str
+    run: str
+    run_id: str
+    stage: str
+    log: str
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing runs in it."""
+        return self.status in (*_OVER, "created")
+
+
+def stage_containers() -> list[StageContainer]:
+    """All stage containers that the engine has, also those that ended. Raises InfraError."""
+    with _asking():
+        client = docker.from_env(timeout=CALL_S)
+        found = client.containers.list(all=True, filters={"label": "anchorloop.run-id"})
+        return [
+            StageContainer(
+                name=str(container.name),
+                status=container.status,
+                run=container.labels.get("anchorloop.run", ""),
+                run_id=container.labels["anchorloop.run-id"],
+                stage=container.labels.get("anchorloop.stage", ""),
+                log=container.labels.get("anchorloop.log", ""),
+            )
+            for container in found
+        ]
+
+
+def remove_container(name: str) -> None:
+    """Remove a container, whatever it does; one that is gone is fine. Raises InfraError."""
+    with contextlib.suppress(_Absent), _asking():
+        docker.from_env(timeout=CALL_S).containers.get(name).remove(force=True, v=True)

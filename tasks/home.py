@@ -3,6 +3,7 @@
 Everything lies under one root: the folder named by ``ANCHORLOOP_HOME``, else the current one.
 """
 
+import fcntl
 import os
 import re
 from dataclasses import dataclass
@@ -35,6 +36,21 @@ class Home:
         """Artifacts by identity, shared by all runs; private to the user."""
         given = os.environ.get("ANCHORLOOP_STORE")
         return _private(Path(given).absolute() if given else self.state / "store")
+
+    def announce(self) -> None:
+        """Note in the store that the runs of this root use it: retention has to know them all."""
+        mine = str(self.runs)
+        with (self.store / "users").open("a+", encoding="utf-8") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            handle.seek(0)
+            if mine not in handle.read().splitlines():
+                handle.write(mine + "\n")
+
+    def sharing(self) -> list[Path]:
+        """Folders of runs that use this root's store, its own first."""
+        path = self.store / "users"
+        noted = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [self.runs, *(Path(line) for line in noted if line != str(self.runs))]
 
     @property
     def runs(self) -> Path:

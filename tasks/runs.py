@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from tasks.home import Home, home
 from tasks.launchers import DEFAULT_IMAGE, Launcher, launcher
+from tasks.todo import must_run
 from tasks.tracking import Tracker
 from training.config import ExperimentConfig
 from training.config_load import explain
@@ -128,6 +129,10 @@ class Run:
     def iteration(self, iteration: int) -> list[PlanEntry]:
         """The stages of one iteration, in order."""
         return [entry for entry in self.entries if entry.spec.iteration == iteration]
+
+    def must_run(self) -> set[str]:
+        """Identities of the stages that are not done, or lack what a stage to come needs."""
+        return must_run([(e.identity, e.spec) for e in self.entries], self.store.found)
 
     def record(self, outcome: dict[str, Any]) -> None:
         """Remember what became of a stage (one line of stages.jsonl)."""
@@ -250,6 +255,7 @@ def create(
         )
         _check_launcher(settings)
         folder.mkdir(mode=0o700, exist_ok=True)
+        place.announce()
         text = yaml.safe_dump(asked, sort_keys=False, allow_unicode=True)
         write_atomic(folder / "config.yaml", text)
     write_atomic(folder / "run.json", json.dumps(asdict(settings), indent=1))

@@ -118,7 +118,8 @@ def _busy(run: Run, entry: PlanEntry) -> str | None:
 
 def _done(run: Run, entry: PlanEntry, place: Place) -> bool:
     store = run.store
-    if store.verify(entry.identity) is None:
+    manifest = store.verify(entry.identity)
+    if manifest is None:
         if store.damaged(entry.identity) and store.holder(entry.identity) is None:
             aside = store.set_aside(entry.identity)
             log.warning("%s is damaged and will be computed again; kept as %s", entry.name, aside)
@@ -132,6 +133,15 @@ def _done(run: Run, entry: PlanEntry, place: Place) -> bool:
             ", ".join(stale),
             aside,
         )
+    elif manifest.retired and entry.identity in run.must_run():
+        aside = store.set_aside(entry.identity)
+        log.warning(
+            "%s was retired in part by `anchorloop clean`, a later stage needs it, and so it will "
+            "be computed again; what was left is kept as %s",
+            entry.name,
+            aside,
+        )
+        return False
     return not stale
 
 

@@ -1,11 +1,14 @@
 """Flow runs of a driver that was killed with -9: Prefect still shows them as running.
 
 Whoever holds a run's driver lock knows that nobody else drives it, so every other flow run of its
-names that claims to run does not; it is marked Crashed, which also makes it retryable.
+names that claims to run does not; it is marked Crashed, which also makes it retryable. The same
+holds where nobody has the lock.
 """
 
 import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
@@ -18,10 +21,16 @@ from prefect.client.schemas.filters import (
     TaskRunFilterState,
     TaskRunFilterStateType,
 )
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Crashed, State
 
+from tasks.runs import driver
+
 log = logging.getLogger("anchorloop")
+
+_RUNNING = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING]))
+_STARTING = timedelta(seconds=60)
+"""A flow run is Running for a moment before it has the lock of its run."""
 
 
 def close_zombies(names: Sequence[str], own: str | None) -> int:
@@ -38,27 +47,46 @@ def close_zombies(names: Sequence[str], own: str | None) -> int:
 
 
 def _close(client: SyncPrefectClient, names: Sequence[str], own: str | None) -> int:
-    running = [StateType.RUNNING]
     found = client.read_flow_runs(
-        flow_run_filter=FlowRunFilter(
-            name=FlowRunFilterName(any_=list(names)),
-            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=running)),
-        )
+        flow_run_filter=FlowRunFilter(name=FlowRunFilterName(any_=list(names)), state=_RUNNING)
     )
-    zombies = [flow_run.id for flow_run in found if str(flow_run.id) != own]
+    zombies = [flow_run for flow_run in found if str(flow_run.id) != own]
+    return _crash(
+        client, zombies, "its driver was killed; a later start of the run went on with it"
+    )
+
+
+def close_undriven(client: SyncPrefectClient, runs: Path) -> int:
+    """Mark the running flow runs of this machine's runs that nobody drives; returns how many.
+
+    ``runs`` is the folder of the run folders. Those that began just now are left alone.
+    """
+    found = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=_RUNNING))
+    before = datetime.now(UTC) - _STARTING
+    zombies = []
+    for flow_run in found:
+        folder = runs / flow_run.name.partition("/")[0]
+        old = flow_run.start_time is not None and flow_run.start_time < before
+        if old and (folder / "run.json").exists() and driver(folder) is None:
+            zombies.append(flow_run)
+    return _crash(
+        client, zombies, "its process is gone; Retry, or the same command, goes on with it"
+    )
+
+
+def _crash(client: SyncPrefectClient, flow_runs: Sequence[FlowRun], why: str) -> int:
+    zombies = [flow_run.id for flow_run in flow_runs]
     if not zombies:
         return 0
-    crashed: State[None] = Crashed(
-        message="its driver was killed; a later start of the run went on with it"
-    )
+    crashed: State[None] = Crashed(message=why)
     tasks = client.read_task_runs(
         flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=zombies)),
         task_run_filter=TaskRunFilter(
-            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=running))
+            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING]))
         ),
     )
     for task_run in tasks:
         client.set_task_run_state(task_run.id, crashed, force=True)
-    for flow_run in zombies:
-        client.set_flow_run_state(flow_run, crashed, force=True)
+    for identity in zombies:
+        client.set_flow_run_state(identity, crashed, force=True)
     return len(zombies)

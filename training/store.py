@@ -13,17 +13,19 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from training.errors import InfraError
 from training.locking import try_exclusive
+from training.parts import Part, part_of
 from training.spec import canonical_json, file_digest
 
 MANIFEST = "manifest.json"
 RESULT = "result.json"
+RETIRED = "retired.json"
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,13 @@ class Manifest:
     files: dict[str, dict[str, Any]]
     payload_sha256: str
     """One digest over all files but result.json, whose timings differ between rebuilds."""
+    retired: frozenset[str] = frozenset()
+    """Files that retention took away: what remains is whole, and what they were is known."""
+
+    @property
+    def retired_parts(self) -> set[Part | None]:
+        """The parts that are no longer there."""
+        return {part_of(name) for name in self.retired}
 
 
 class Store:
@@ -78,18 +87,22 @@ class Store:
         """The folder of an identity, whether or not it exists."""
         return Place(self.root / identity)
 
-    def verify(self, identity: str) -> Manifest | None:
-        """The manifest if the artifact is there and whole, else None.
+    def verify(self, identity: str, full: bool = False) -> Manifest | None:
+        """The manifest if the artifact is there and whole but for what was retired, else None.
 
-        Files whose size and time stamp are those of the last full check are not read again.
+        Files whose size and time stamp are those of the last full check are not read again,
+        unless a ``full`` check is asked for.
         """
         place = self.place(identity)
         try:
             raw = json.loads((place.artifact / MANIFEST).read_text(encoding="utf-8"))
-            manifest = Manifest(raw["files"], raw["payload_sha256"])
-            seen = _read_json(place.root / "verified.json")
+            retired = frozenset(_read_json(place.artifact / RETIRED).get("files", []))
+            manifest = Manifest(raw["files"], raw["payload_sha256"], retired)
+            seen = {} if full else _read_json(place.root / "verified.json")
             checked = {}
             for name, expected in manifest.files.items():
+                if name in retired:
+                    continue
                 path = place.artifact / name
                 stat = path.stat()
                 stamp = [stat.st_size, stat.st_mtime_ns, expected["sha256"]]
@@ -125,6 +138,26 @@ class Store:
             if current is not None and current.payload_sha256 != used["payload_sha256"]:
                 stale.append(name)
         return stale
+
+    def found(self, identity: str) -> Manifest | None:
+        """The manifest of an artifact that may be used: it verifies and is not stale."""
+        manifest = self.verify(identity)
+        return None if manifest is None or self.stale_inputs(identity) else manifest
+
+    def retire(self, identity: str, files: Iterable[str], reason: str) -> None:
+        """Note that these files of a verified artifact are no longer part of it, and why.
+
+        From here on the artifact verifies without them, whether or not they are still there; to
+        delete them is the caller's. Hold the lock (``exclusive``).
+        """
+        path = self.place(identity).artifact / RETIRED
+        known = _read_json(path)
+        record = {
+            "files": sorted({*known.get("files", []), *files}),
+            "reasons": [*known.get("reasons", []), {"reason": reason, "time": time.time()}],
+        }
+        write_atomic(path, json.dumps(record, indent=2))
+        _sync(path.parent)
 
     def set_aside(self, identity: str) -> Path | None:
         """Move a damaged or stale artifact out of the way, keeping its bytes for inspection."""
@@ -197,6 +230,12 @@ class Store:
             holder = {"pid": os.getpid(), "host": socket.gethostname(), "attempt": attempt}
             write_atomic(place.root / "holder.json", json.dumps(holder))
             yield attempt
+
+    @contextlib.contextmanager
+    def exclusive(self, identity: str) -> Iterator[bool]:
+        """Hold the lock of an identity without an attempt of one's own; whether it was free."""
+        with (self.place(identity).root / "lock").open("a+", encoding="utf-8") as handle:
+            yield try_exclusive(handle.fileno())
 
     def holder(self, identity: str) -> dict[str, Any] | None:
         """Who holds the lock (pid, host, attempt), or None when it is free."""

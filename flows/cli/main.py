@@ -12,6 +12,7 @@ import typer
 
 from flows.cli import (
     adopt,
+    clean,
     compare,
     evaluate,
     explain,
@@ -37,6 +38,7 @@ app.command("fork")(fork.fork)
 app.command("up")(services.up)
 app.command("down")(services.down)
 app.command("status")(status.status)
+app.command("clean")(clean.clean)
 app.command("preflight")(preflight.preflight)
 app.command("adopt")(adopt.adopt)
 app.command("grade")(grade.grade)

@@ -13,22 +13,23 @@ def up(
     worker: Annotated[bool, typer.Option(help="Also start a worker and deploy the flows.")] = True,
 ) -> None:
     """Start Prefect, MLflow and a worker on free loopback ports, and print the addresses."""
-    from flows.deploy import deploy
+    from flows.deploy import deploy, watch_over
     from flows.services import ServiceError, Services
     from tasks.home import home
 
     services = Services(home())
     try:
         prefect, mlflow = services.start_all()
+        watch_over(f"{prefect.url}/api")
         if worker:
             deploy(services.environment())
             services.start_worker()
-    except ServiceError as error:
+    except (ServiceError, ValueError) as error:
         raise UserError(str(error)) from None
     print(f"Prefect  {prefect.url}")
     print(f"MLflow   {mlflow.url}")
     if worker:
-        print("worker   runs the deployments experiment, iteration and evaluate, one at a time")
+        print("worker   runs the deployments of prefect.yaml, one at a time")
 
 
 def down() -> None:

@@ -26,6 +26,14 @@ METRICS = {
     "anchor_cache": {"groups": 12},
     "executor": {"v_adv": 0.125, "unresolved_share": 0.1},
 }
+WEIGHTS = "model/weights.bin"
+FILES = {
+    "base_model": [WEIGHTS],
+    "curriculum": [WEIGHTS, "candidates.jsonl", "anchor_groups.jsonl"],
+    "task_pool": ["tasks.jsonl"],
+    "executor": [WEIGHTS],
+}
+"""What the real stages publish, as far as it may be retired."""
 ERRORS = {
     "infra": InfraError("the stub's disk went away"),
     "config": ConfigError("the stub was asked for nonsense"),
@@ -55,6 +63,11 @@ def run(ctx: StageContext) -> StageResult:
     ctx.progress(STEPS, STEPS)
     salt = os.environ.get("STUB_SALT", "")
     (ctx.payload / "payload.txt").write_text(f"{me} {spec.seed} of {sorted(known)}{salt}\n")
+    for name in FILES.get(spec.stage, []):
+        path = ctx.payload / name
+        path.parent.mkdir(exist_ok=True)
+        lines = [{"step": 0, "index": i, "text": "t" * 50, "r_c": 0.5} for i in range(300)]
+        path.write_text("".join(json.dumps({**line, "of": me}) + "\n" for line in lines))
     metrics = METRICS.get(spec.stage) or {
         "greedy": 0.375 + 0.125 * spec.iteration,
         "mean_at_8": 0.25 + 0.125 * spec.iteration,

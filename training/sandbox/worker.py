@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -50,6 +51,7 @@ class Worker:
         self._settings = settings
         self._isolation = isolation
         self._folder: Path | None = None
+        self._folder_lock: int | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._container: str | None = None
         self._reader: asyncio.StreamReader | None = None
@@ -63,7 +65,10 @@ class Worker:
     async def start(self) -> None:
         """Start the process and wait for its greeting; raises SandboxError with its last words."""
         shared = beside()
-        self._folder = _private_folder() if shared is None else shared / uuid.uuid4().hex[:12]
+        if shared is None:
+            self._folder, self._folder_lock = _private_folder()
+        else:
+            self._folder = shared / uuid.uuid4().hex[:12]
         inner = self._folder / "run" if shared is None else self._folder
         inner.mkdir()
         arrived: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
@@ -145,6 +150,10 @@ class Worker:
             await process.wait()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        if self._folder_lock is not None:
+            os.close(self._folder_lock)
+            self._folder_lock = None
 
     def _launch(self, socket_folder: Path) -> Launch:
         if self._isolation == "container":
@@ -224,10 +233,17 @@ class Worker:
         return message
 
 
-def _private_folder() -> Path:
-    """A folder that only this user may enter, on a path short enough for a socket's name."""
+def _private_folder() -> tuple[Path, int]:
+    """A folder that only this user may enter, on a path short enough for a socket's name.
+
+    The descriptor holds a lock on it, by which a folder in use is told from one that was left.
+    """
     parent = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="anchorloop-", dir=parent if len(parent) < 50 else "/tmp"))
+    place = parent if len(parent) < 50 else "/tmp"
+    folder = Path(tempfile.mkdtemp(prefix="anchorloop-box-", dir=place))
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return folder, descriptor
 
 
 def _map_users(info: int, block: int) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from training.config import ExperimentConfig
 from training.errors import InfraError, NumericError
+from training.parts import needed_part
 from training.spec import StageSpec
 from training.store import Place, Store, write_atomic
 
@@ -76,13 +77,22 @@ class StageContext:
         )
 
     def input(self, name: str) -> Path:
-        """Artifact folder of an input, verified. InfraError when it is missing or damaged."""
+        """Artifact folder of an input, verified.
+
+        InfraError when it is missing or damaged, or what this stage reads of it was retired.
+        """
         identity = self.spec.inputs[name]
         manifest = self._store.verify(identity)
         if manifest is None:
             raise InfraError(
                 f"input '{name}' ({identity[:12]}) is missing or its bytes do not match its "
                 "manifest; retry the run, which rebuilds it"
+            )
+        part = needed_part(self.spec.stage, name)
+        if part in manifest.retired_parts:
+            raise InfraError(
+                f"the {part} of input '{name}' ({identity[:12]}) were retired by `anchorloop "
+                "clean`; start the run again, which computes them anew"
             )
         self._digests[name] = {"identity": identity, "payload_sha256": manifest.payload_sha256}
         return self._store.place(identity).artifact

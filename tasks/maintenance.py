@@ -1,0 +1,197 @@
+"""Keep a machine tidy: list what ended processes left and what the store need not keep; then do it.
+
+The list is made first and in full. Nothing is deleted that was not on it.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tasks import leftovers
+from tasks.census import read_plan, run_fact, run_folders
+from tasks.deletion import delete
+from tasks.home import Home
+from tasks.retention import KINDS, Deletion, Kind, RunFact, kept_weights, retire_raw, retire_weights
+from tasks.runs import RunError, RunSettings, driver, driving, read_lines, read_settings
+from training.errors import StageError
+from training.store import Store
+
+log = logging.getLogger("anchorloop")
+
+ALL: tuple[Kind, ...] = tuple(KINDS)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to look for."""
+
+    kinds: Sequence[Kind] = ALL
+    spent_anchors: bool = False
+    """Also the weights that only anchors of finished iterations name."""
+    running_containers: bool = False
+    """Also containers that still compute, though nobody drives their run."""
+    damaged_days: float = 30.0
+    """Age from which a damaged artifact that was set aside may go."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found: what may go, and what a person should know of the rest."""
+
+    deletions: list[Deletion]
+    notes: list[str]
+
+
+@dataclass
+class _Ground:
+    """The runs and the store of one survey."""
+
+    place: Home
+    store: Store
+    runs: list[tuple[Path, RunSettings]]
+    notes: list[str]
+
+
+def survey(place: Home, wanted: Wanted, full: bool = False) -> Survey:
+    """List what may go, of every run that uses this store.
+
+    ``full`` reads again every byte of the weights that stay, before those that they replace are
+    listed: do so when the list will be carried out.
+    """
+    notes: list[str] = []
+    folders = place.sharing()
+    for folder in folders:
+        if not folder.is_dir():
+            notes.append(f"{folder} used this store and is gone; its runs keep nothing")
+    runs = []
+    for run in run_folders(folders):
+        try:
+            runs.append((run, read_settings(run)))
+        except RunError as error:
+            notes.append(str(error))
+    ground = _Ground(place, Store(place.store), runs, notes)
+    found = [deletion for kind in wanted.kinds for deletion in _of(kind, ground, wanted, full)]
+    return Survey(found, notes)
+
+
+def carry_out(place: Home, listed: Survey, tell: Callable[[Deletion, str], None]) -> int:
+    """Do what was listed; returns the bytes freed. ``tell`` hears the outcome of each.
+
+    What is in use by now is passed over, and one that fails does not keep the others from going.
+    """
+    store = Store(place.store)
+    freed = 0
+    for deletion in listed.deletions:
+        try:
+            done = _do(store, deletion)
+        except (OSError, RunError, StageError) as error:
+            tell(deletion, f"failed: {error}")
+            continue
+        freed += deletion.bytes if done else 0
+        tell(deletion, "done" if done else "in use; left alone")
+    return freed
+
+
+def _do(store: Store, deletion: Deletion) -> bool:
+    if deletion.kind == "containers":
+        from tasks.docker_launcher import remove_container
+
+        remove_container(deletion.what)
+        return True
+    if deletion.kind == "tracking":
+        with driving(deletion.what, check=False) as run:
+            for part in unended(run.folder):
+                run.tracker.end(part, "KILLED")
+        return True
+    return delete(store, deletion)
+
+
+def _of(kind: Kind, ground: _Ground, wanted: Wanted, full: bool) -> Iterator[Deletion]:
+    store = ground.store
+    if kind in ("weights", "raw"):
+        facts = _facts(ground)
+        if kind == "raw":
+            yield from retire_raw(facts, _places(facts, store))
+            return
+        if full:
+            kept = kept_weights(facts, wanted.spent_anchors)
+            for identity in kept:
+                store.verify(identity, full=True)
+            facts = _facts(ground)
+        yield from retire_weights(facts, _places(facts, store), wanted.spent_anchors)
+    elif kind == "checkpoints":
+        yield from leftovers.checkpoints(store)
+    elif kind == "damaged":
+        yield from leftovers.damaged(store, wanted.damaged_days)
+    elif kind == "torn":
+        idle = [folder for folder, _ in ground.runs if driver(folder) is None]
+        yield from leftovers.torn(store, idle)
+    elif kind == "temporary":
+        yield from leftovers.temporary()
+    elif kind == "containers":
+        yield from _containers(ground, wanted)
+    else:
+        yield from _tracking(ground)
+
+
+def _facts(ground: _Ground) -> list[RunFact]:
+    facts = []
+    for folder, settings in ground.runs:
+        facts.append(run_fact(settings.name, read_plan(folder), ground.store))
+    return facts
+
+
+def _places(facts: list[RunFact], store: Store) -> dict[str, Path]:
+    known = {stage.identity for run in facts for stage in run.stages}
+    return {identity: store.place(identity).artifact for identity in known}
+
+
+def _tracking(ground: _Ground) -> Iterator[Deletion]:
+    for folder, settings in ground.runs:
+        if folder.parent != ground.place.runs or driver(folder) is not None:
+            continue
+        parts = unended(folder)
+        if parts:
+            reason = f"{', '.join(parts)} shown as running; nobody drives the run"
+            yield Deletion("tracking", settings.name, 0, reason)
+
+
+def unended(folder: Path) -> list[str]:
+    """Parts of a run's tracking that were opened and not ended since."""
+    last: dict[str, str] = {}
+    for entry in read_lines(folder / "tracking" / "journal.jsonl"):
+        if entry["op"] in ("open", "end"):
+            last[entry["part"]] = entry["op"]
+    return [part for part, op in last.items() if op == "open"]
+
+
+def _containers(ground: _Ground, wanted: Wanted) -> Iterator[Deletion]:
+    from tasks.docker_launcher import stage_containers
+
+    known = {settings.uid: folder for folder, settings in ground.runs}
+    try:
+        found = stage_containers()
+    except StageError as error:
+        if any(settings.launcher == "docker" for _, settings in ground.runs):
+            ground.notes.append(f"containers were not looked for: {error}")
+        return
+    for container in found:
+        folder = known.get(container.run_id)
+        if folder is None and not Path(container.log).is_relative_to(ground.store.root):
+            continue  # of another store: not ours to judge
+        if folder is not None and driver(folder) is not None:
+            continue
+        if folder is None:
+            reason = f"its run '{container.run}' is gone"
+        elif container.over:
+            reason = f"{container.stage} ended and nobody drives '{container.run}'"
+        elif wanted.running_containers:
+            reason = f"{container.stage} computes, but nobody drives '{container.run}'"
+        else:
+            ground.notes.append(
+                f"container {container.name} computes {container.stage} of '{container.run}', "
+                "which nobody drives; the next start of the run goes on with it"
+            )
+            continue
+        yield Deletion("containers", container.name, 0, reason)

@@ -1,0 +1,288 @@
+"""Cleaning up for real: stages in processes, a real MLflow store, kills in the middle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from tasks import leftovers
+from tasks.home import home
+from tasks.maintenance import Survey, Wanted, carry_out, survey
+from tasks.retention import Deletion, Kind
+from tasks.runs import create, driving
+from tasks.stage import run_stage
+from tasks.tracking import PARENT, child
+from tests.contract.conftest import ROOT, starts
+from training.config_load import load_config
+
+STORE_KINDS: tuple[Kind, ...] = ("weights", "raw", "checkpoints", "damaged", "torn")
+
+
+def new_run(name: str = "r", method: str = "agent0", iterations: int = 4) -> None:
+    create(load_config("tiny", method, {"iterations": iterations}), name, "study")
+
+
+def compute(name: str = "r") -> None:
+    with driving(name) as run:
+        for entry in run.entries:
+            run_stage(run, entry)
+
+
+def clean(*kinds: Kind, days: float = 30.0) -> Survey:
+    """List and delete; every deletion must go through."""
+    listed = survey(home(), Wanted(kinds or STORE_KINDS, damaged_days=days), full=True)
+    outcomes: list[str] = []
+    carry_out(home(), listed, lambda _deletion, outcome: outcomes.append(outcome))
+    assert set(outcomes) <= {"done"}
+    return listed
+
+
+def named(listed: Survey, kind: Kind) -> list[str]:
+    return sorted(d.what.split()[2] for d in listed.deletions if d.kind == kind)
+
+
+def test_a_finished_run_is_smaller_afterwards_and_still_finished(stub_home: Path) -> None:
+    new_run()
+    compute()
+    before = starts(stub_home)
+    dry = survey(home(), Wanted(STORE_KINDS))
+    assert (
+        named(dry, "weights")
+        == [f"i{t}/{stage}" for t in (1, 2, 3) for stage in ("curriculum", "executor")][:4]
+    )  # i3 and i4 are the last two, and i4 has the best score
+    size = sum(p.stat().st_size for p in (stub_home / ".anchorloop").rglob("*") if p.is_file())
+    listed = clean()
+    assert listed.deletions == dry.deletions
+    left = sum(p.stat().st_size for p in (stub_home / ".anchorloop").rglob("*") if p.is_file())
+    assert left < size - sum(d.bytes for d in listed.deletions) / 2
+
+    with driving("r") as run:
+        assert run.must_run() == set()
+        assert all(run_stage(run, entry).reused for entry in run.entries)
+        curriculum = run.store.place(run.entry(1, "curriculum").identity)
+        pool = run.store.place(run.entry(4, "task_pool").identity)
+        names = {p.name for p in curriculum.work.iterdir()}
+    assert starts(stub_home) == before
+    assert names == {"metrics.jsonl", "progress.json", "logs"}
+    assert not (curriculum.artifact / "model" / "weights.bin").exists()
+    ledger = [
+        json.loads(x) for x in (curriculum.artifact / "ledger.jsonl").read_text().split("\n")[:-1]
+    ]
+    assert len(ledger) == 300
+    assert ledger[0]["r_c"] == 0.5
+    assert "text" not in ledger[0]
+    assert len((pool.artifact / "sample.jsonl").read_text().splitlines()) == 200
+    assert not (pool.artifact / "tasks.jsonl").exists()
+    assert survey(home(), Wanted(STORE_KINDS)).deletions == []
+
+
+def test_what_went_is_computed_again_with_a_warning_where_it_is_needed(
+    stub_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    new_run(iterations=3)
+    compute()
+    clean("weights")
+    with driving("r") as run:
+        victim = run.entry(2, "executor")  # its input, executor of i1, was retired
+        last = run.store.place(run.entry(2, "evaluation").identity).artifact
+        for path in (run.store.place(victim.identity).artifact, last):
+            path.rename(path.with_name("gone"))
+        made = len(starts(stub_home))
+        for entry in run.entries:
+            run_stage(run, entry)
+        again = [line.split()[0] for line in starts(stub_home)[made:]]
+    assert again == ["executor:1", "executor:2", "evaluation:2"]
+    assert "i1/executor was retired in part by `anchorloop clean`" in caplog.text
+
+
+def test_a_run_that_shares_stages_keeps_what_it_needs(stub_home: Path) -> None:
+    new_run("short", iterations=2)
+    compute("short")
+    new_run("long", iterations=5)
+    with driving("long") as run:
+        for entry in run.entries:
+            if entry.spec.iteration < 4:
+                run_stage(run, entry)
+    clean()
+    made = len(starts(stub_home))
+    compute("long")
+    again = starts(stub_home)[made:]
+    assert {line.split(":")[1][0] for line in again} == {"4", "5"}
+
+
+def test_a_stage_in_work_and_a_damaged_survivor_are_left_alone(stub_home: Path) -> None:
+    new_run()
+    compute()
+    with driving("r") as run:
+        store, held = run.store, run.entry(1, "executor").identity
+        survivor = run.entry(3, "executor")
+    listed = survey(home(), Wanted(("weights",)), full=True)
+    outcomes = {}
+    with store.hold(held):
+        carry_out(home(), listed, lambda d, outcome: outcomes.update({d.identity: outcome}))
+    assert outcomes.pop(held) == "in use; left alone"
+    assert set(outcomes.values()) == {"done"}
+
+    # One byte of what replaced the older weights flips, with size and time as they were: the full
+    # check sees it, and what is needed to compute it again stays.
+    weights = store.place(survivor.identity).artifact / "model" / "weights.bin"
+    stat = weights.stat()
+    content = weights.read_bytes()
+    weights.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert survey(home(), Wanted(("weights",))).deletions != []
+    now = survey(home(), Wanted(("weights",)), full=True)
+    assert held in {d.identity for d in now.deletions}
+    assert all(d.identity != survivor.spec.inputs["executor"] for d in now.deletions)
+
+
+KILLED = """
+    import os, shutil, sys
+    from pathlib import Path
+    from tasks import deletion
+    from tasks.home import home
+    from tasks.maintenance import Wanted, carry_out, survey
+
+    moment, count = sys.argv[1], int(sys.argv[2])
+
+    def dies(call):
+        def wrapper(*arguments, **more):
+            global count
+            count -= 1
+            if count == 0:
+                os.kill(os.getpid(), 9)
+            return call(*arguments, **more)
+        return wrapper
+
+    module = {"rmtree": shutil, "unlink": Path, "rename": Path, "write_atomic": deletion,
+              "retire": deletion.Store}[moment]
+    setattr(module, moment, dies(getattr(module, moment)))
+    kinds = ("weights", "raw", "checkpoints", "damaged", "torn")
+    listed = survey(home(), Wanted(kinds, damaged_days=0), full=True)
+    carry_out(home(), listed, lambda *_: None)
+"""
+
+
+def test_a_kill_at_any_moment_of_a_deletion_leaves_nothing_wrong(stub_home: Path) -> None:
+    new_run("anchored", method="anchorloop", iterations=3)
+    new_run("plain", iterations=3)
+    compute("anchored")
+    compute("plain")
+    made = starts(stub_home)
+    with driving("anchored") as run:
+        store = run.store
+        pinned = [e.spec.inputs["executor"] for e in run.entries if e.spec.stage == "anchor"]
+    script = stub_home / "killed.py"
+    script.write_text(textwrap.dedent(KILLED))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    kills = 0
+    moments = ["retire", "rename", "unlink", "write_atomic", "unlink", "rename", "rename"]
+    for number, moment in enumerate([*moments, *moments]):
+        command = [sys.executable, str(script), moment, str(1 + number % 3)]
+        done = subprocess.run(command, cwd=ROOT, env=environment, timeout=120)
+        assert done.returncode in (0, -signal.SIGKILL)
+        kills += done.returncode != 0
+        for name in ("anchored", "plain"):
+            with driving(name) as run:
+                assert run.must_run() == set()
+        for identity in pinned:
+            manifest = store.verify(identity, full=True)
+            assert manifest is not None
+            assert not manifest.retired
+    assert kills >= 8
+    clean(*STORE_KINDS, days=0)
+    assert survey(home(), Wanted(STORE_KINDS, damaged_days=0)).deletions == []
+    assert list((store.root / leftovers.TRASH).iterdir()) == []
+    for name in ("anchored", "plain"):
+        compute(name)
+    assert starts(stub_home) == made
+
+
+def test_files_that_a_killed_process_left_go_when_they_are_old(stub_home: Path) -> None:
+    new_run(iterations=1)
+    compute()
+    with driving("r") as run:
+        place = run.store.place(run.entry(1, "executor").identity)
+        folder = run.folder
+    torn = [place.root / ".verified.json.4711", folder / ".summary.json.4711"]
+    torn += [folder / "tracking" / "state.new"]
+    for path in torn:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{")
+    aside = place.root / "artifact.aside-1"
+    aside.mkdir()
+    (aside / "x").write_text("old bytes")
+    assert clean("torn", "damaged").deletions == []  # all of it may still be wanted
+    old = time.time() - 2 * leftovers.TORN_S
+    for path in torn:
+        os.utime(path, (old, old))
+    assert {d.path for d in clean("torn", "damaged", days=0).deletions} == {*torn, aside}
+    assert not any(path.exists() for path in [*torn, aside])
+
+
+def test_a_temporary_folder_goes_when_its_owner_is_gone(
+    stub_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(stub_home / "tmp"))
+    (stub_home / "tmp").mkdir()
+    script = (
+        "import tempfile, time; tempfile.tempdir = {!r}\n"
+        "from training.sandbox.worker import _private_folder\n"
+        "print(_private_folder()[0], flush=True); time.sleep(600)"
+    ).format(str(stub_home / "tmp"))
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().strip())
+        (folder / "run").mkdir()
+        old = time.time() - 2 * leftovers.TORN_S
+        os.utime(folder, (old, old))
+        mine = lambda: [d for d in leftovers.temporary() if d.path == folder]  # noqa: E731
+        assert mine() == []
+        owner.kill()
+    assert [d.reason for d in mine()] == ["its owner is gone"]
+    listed = Survey(mine(), [])
+    carry_out(home(), listed, lambda *_: None)
+    assert list((stub_home / "tmp").iterdir()) == []
+
+
+def test_mlflow_runs_of_a_killed_driver_end_as_killed(stub_home: Path) -> None:
+    from mlflow.tracking import MlflowClient
+
+    new_run(iterations=1)
+    script = (
+        "import os, signal\n"
+        "from tasks.runs import driving\n"
+        "with driving('r') as run:\n"
+        "    run.tracker.open('parent', 'r', {})\n"
+        "    run.tracker.open('i0', 'r/i0', {})\n"
+        "    run.tracker.end('i0', 'FINISHED')\n"
+        "    run.tracker.open('i1', 'r/i1', {})\n"
+        "    run.tracker._sender.finish(60)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, timeout=200)
+    assert done.returncode == -signal.SIGKILL
+
+    def states() -> dict[str, str]:
+        client = MlflowClient(tracking_uri=home().tracking_uri)
+        experiment = client.get_experiment_by_name("study")
+        found = client.search_runs([experiment.experiment_id])
+        return {run.info.run_name: run.info.status for run in found}
+
+    assert states() == {"r": "RUNNING", "r/i0": "FINISHED", "r/i1": "RUNNING"}
+    with driving("r"):
+        assert survey(home(), Wanted(("tracking",))).deletions == []  # somebody drives it
+    listed = clean("tracking")
+    reason = f"{PARENT}, {child(1)} shown as running; nobody drives the run"
+    assert listed.deletions == [Deletion("tracking", "r", 0, reason)]
+    assert states() == {"r": "KILLED", "r/i0": "FINISHED", "r/i1": "KILLED"}
+    assert survey(home(), Wanted(("tracking",))).deletions == []

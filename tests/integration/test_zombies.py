@@ -1,0 +1,94 @@
+"""A flow run whose process is gone: Prefect shows it as Crashed, and Retry goes on with it."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows.heartbeats import NAME
+from tasks.heartbeat import SILENT
+from tests.integration.flow_world import LIMIT_S, Prefect, World
+
+BEAT_S = "3.5"
+WINDOW_S = 3 * 3.5
+ARGUMENTS = ("--iterations", "1", "--seed", "1")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "root", stubs=True)
+
+
+def find(world: World, *words: str) -> list[int]:
+    """Process ids of this world whose command line has all the words."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            ours = str(world.root).encode() in (entry / "environ").read_bytes()
+            if ours and all(word in line for word in words):
+                found.append(int(entry.name))
+    return found
+
+
+def wait(what: Callable[[], bool], seconds: float = LIMIT_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+
+
+def trigger(prefect: Prefect, parameters: dict[str, object]) -> str:
+    deployment = prefect.call("/deployments/name/experiment/experiment")["id"]
+    body = {"parameters": parameters}
+    return str(prefect.call(f"/deployments/{deployment}/create_flow_run", body)["id"])
+
+
+def press_retry(prefect: Prefect, flow_run: str) -> None:
+    """What the button of Prefect's pages sends."""
+    asked = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry from the UI"}
+    answer = prefect.call(f"/flow_runs/{flow_run}/set_state", {"state": asked})
+    assert answer["status"] == "ACCEPT", answer
+
+
+def state(prefect: Prefect, flow_run: str) -> tuple[str, str]:
+    found = prefect.call(f"/flow_runs/{flow_run}")["state"]
+    return found["name"], found["message"] or ""
+
+
+@pytest.mark.timeout(1800)
+def test_killed_flow_runs_become_crashed_and_go_on(world: World) -> None:
+    environment = {"STUB_SLOW": "executor", "STUB_STEP_S": "3", "ANCHORLOOP_HEARTBEAT_S": BEAT_S}
+    with world.servers(**environment) as prefect:
+        # The worker and the flow's process at once: nobody is left to tell Prefect.
+        flow_run = trigger(prefect, {"name": "w", "iterations": 1})
+        wait(lambda: "executor:1 from 0" in world.starts)
+        for pid in [*find(world, "prefect worker"), *find(world, "prefect.engine")]:
+            os.kill(pid, signal.SIGKILL)
+        killed = time.monotonic()
+        assert state(prefect, flow_run)[0] == "Running"
+
+        # Meanwhile the command line, killed in the same way.
+        command = ("run", "--name", "c", *ARGUMENTS)
+        world.killed(lambda: world.starts.count("executor:1 from 0") == 2, *command, **environment)
+        assert prefect.states("flow_runs", "c") == ["Running"]
+
+        wait(lambda: state(prefect, flow_run) == ("Crashed", SILENT))
+        print(f"crashed after {time.monotonic() - killed:.0f} s, window {WINDOW_S} s")
+        wait(lambda: prefect.states("flow_runs", "c") == ["Crashed"])
+        wait(lambda: prefect.states("flow_runs", "c/i1") == ["Crashed"])
+        assert prefect.states("flow_runs", "c/i0") == ["Completed"]
+
+        assert world.cli("up", **environment).returncode == 0  # a worker again
+        automations = [a["name"] for a in prefect.call("/automations/filter", {})]
+        assert automations.count(NAME) == 1
+        press_retry(prefect, flow_run)
+        wait(lambda: state(prefect, flow_run)[0] in ("Completed", "Failed", "Crashed"))
+        assert state(prefect, flow_run)[0] == "Completed", state(prefect, flow_run)
+        assert prefect.states("flow_runs", "w/i1") == ["Completed", "Crashed"]
+    assert len(world.starts) == 2 * 8 + 1, world.starts  # the killed stage of "w", nothing else
+    assert world.processes() == []
