@@ -18,7 +18,7 @@ log = logging.getLogger("anchorloop")
 
 
 def _transient(_task: Any, _task_run: Any, state: State) -> bool:
-    return isinstance(state.data, StageFailed) and state.data.kind == "infra"
+    return isinstance(state.data, StageFailed) and state.data.again
 
 
 @task(

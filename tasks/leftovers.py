@@ -4,7 +4,6 @@ Nothing here is removed, only listed. What somebody holds the lock of is left ou
 """
 
 import contextlib
-import fcntl
 import os
 import tempfile
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from tasks.census import bytes_under
 from tasks.retention import Deletion, Kind
+from training.locking import try_exclusive
 from training.store import Place, Store
 
 TRASH = ".trash"
@@ -46,9 +46,9 @@ def checkpoints(store: Store) -> Iterator[Deletion]:
 
 
 def damaged(store: Store, days: float) -> Iterator[Deletion]:
-    """Artifacts that were set aside at least so many days ago."""
+    """Artifacts and work folders that were set aside at least so many days ago."""
     for identity in identities(store):
-        for path in sorted(store.place(identity).root.glob("artifact.aside-*")):
+        for path in sorted(store.place(identity).root.glob("*.aside-*")):
             age = (time.time() - path.lstat().st_ctime) / 86400
             if age >= days:
                 yield _deletion("damaged", path, f"set aside {age:.0f} days ago", identity)
@@ -95,12 +95,9 @@ def ownerless(folder: Path) -> bool:
     """Whether nobody holds the lock of a temporary folder that is old enough to have had one."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_exclusive(descriptor) and _old(folder)
     finally:
         os.close(descriptor)
-    return _old(folder)
 
 
 def _old(path: Path) -> bool:

@@ -13,8 +13,17 @@ from tasks.census import read_plan, run_fact, run_folders
 from tasks.deletion import delete
 from tasks.home import Home
 from tasks.retention import KINDS, Deletion, Kind, RunFact, kept_weights, retire_raw, retire_weights
-from tasks.runs import RunError, RunSettings, driver, driving, read_lines, read_settings
-from training.errors import StageError
+from tasks.runs import (
+    RunError,
+    RunSettings,
+    driver,
+    driving,
+    read_lines,
+    read_settings,
+    stored_config,
+)
+from training.errors import ConfigError, StageError
+from training.plan import plan
 from training.store import Store
 
 log = logging.getLogger("anchorloop")
@@ -100,7 +109,7 @@ def _do(store: Store, deletion: Deletion) -> bool:
         remove_container(deletion.what)
         return True
     if deletion.kind == "tracking":
-        with driving(deletion.what, check=False) as run:
+        with driving(deletion.what, announce=False) as run:
             for part in unended(run.folder):
                 run.tracker.end(part, "KILLED")
         return True
@@ -139,6 +148,14 @@ def _facts(ground: _Ground) -> list[RunFact]:
     facts = []
     for folder, settings in ground.runs:
         facts.append(run_fact(settings.name, read_plan(folder), ground.store))
+        if facts[-1].finished:
+            continue
+        try:  # what is left of it runs with the code as it is now
+            now = [entry.spec for entry in plan(stored_config(folder))]
+        except (OSError, ConfigError) as error:
+            ground.notes.append(f"run '{settings.name}' cannot go on as it is: {error}")
+            continue
+        facts.append(run_fact(settings.name, now, ground.store))
     return facts
 
 

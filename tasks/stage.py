@@ -50,10 +50,21 @@ class Outcome:
 
 
 class StageFailed(RuntimeError):
-    """A stage did not finish. ``kind`` is that of failure.json; ``log`` is its output."""
+    """A stage did not finish. ``kind`` is that of failure.json; ``log`` is its output.
 
-    def __init__(self, entry: PlanEntry, kind: str, message: str, log_file: Path | None) -> None:
+    ``again`` says whether it may go well when tried again at once.
+    """
+
+    def __init__(
+        self,
+        entry: PlanEntry,
+        kind: str,
+        message: str,
+        log_file: Path | None,
+        again: bool = True,
+    ) -> None:
         self.kind, self.log_file = kind, log_file
+        self.again = again and kind == "infra"
         where = f" (log: {log_file})" if log_file else ""
         super().__init__(f"{entry.name} failed, {kind}: {message}{where}")
 
@@ -86,7 +97,7 @@ def run_stage(run: Run, entry: PlanEntry, show: Show | None = None) -> Outcome:
                 reused = False
                 _launch(run, entry, place, watch)
     except StageError as error:
-        raise StageFailed(entry, error.kind, str(error), None) from error
+        raise StageFailed(entry, error.kind, str(error), None, error.again) from error
     watch.look(force=True)
     result = run.store.result(entry.identity)
     outcome = Outcome(
@@ -184,10 +195,10 @@ def _see_through(
         raise StageFailed(entry, "interrupted", message, running.log)
     if status != 0 or run.store.verify(entry.identity) is None:
         if running.out_of_memory:
-            kind, message = "out_of_memory", "it was killed at the memory limit of its container"
-        else:
-            kind, message = _failure(run.store.place(entry.identity), before, status)
-        raise StageFailed(entry, kind, message, running.log)
+            message = "it was killed at the memory limit of its container"
+            raise StageFailed(entry, "out_of_memory", message, running.log)
+        kind, message, again = _failure(run.store.place(entry.identity), before, status)
+        raise StageFailed(entry, kind, message, running.log, again)
 
 
 def _python(entry: PlanEntry) -> str:
@@ -202,20 +213,21 @@ def _python(entry: PlanEntry) -> str:
     return str(path)
 
 
-def _failure(place: Place, before: tuple[int, int] | None, status: int) -> tuple[str, str]:
+def _failure(place: Place, before: tuple[int, int] | None, status: int) -> tuple[str, str, bool]:
+    """Kind, message, and whether to try again at once."""
     if _stamp(place.failure) not in (None, before):
         try:
             raw = json.loads(place.failure.read_text(encoding="utf-8"))
-            return str(raw["kind"]), str(raw["message"])
+            return str(raw["kind"]), str(raw["message"]), bool(raw["again"])
         except (OSError, ValueError, KeyError):
             pass
     if status == -9:
-        return "interrupted", "its process was killed (by a person, or for want of memory)"
+        return "interrupted", "its process was killed (by a person, or for want of memory)", True
     if status < 0:
-        return "bug", f"its process died of signal {-status}"
+        return "bug", f"its process died of signal {-status}", True
     if status == 0:
-        return "bug", "it ended without a complete artifact"
-    return "bug", f"it ended with status {status} and left no reason"
+        return "bug", "it ended without a complete artifact", True
+    return "bug", f"it ended with status {status} and left no reason", True
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

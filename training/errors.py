@@ -9,6 +9,8 @@ class StageError(Exception):
     """Base of the failures a stage can name; the message is one sentence for a person."""
 
     kind: ClassVar[Kind] = "bug"
+    again: ClassVar[bool] = True
+    """Whether the same may go well when it is tried again at once."""
 
 
 class ConfigError(StageError, ValueError):
@@ -21,6 +23,12 @@ class InfraError(StageError):
     """Our own machinery failed (sandbox, engine, disk): never a reward, safe to retry."""
 
     kind = "infra"
+
+
+class DiskFullError(InfraError):
+    """The disk has no room for what has to be written; a person has to make some."""
+
+    again = False
 
 
 class NumericError(StageError):

@@ -6,7 +6,6 @@ from publishing over a newer one.
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -18,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.errors import InfraError
+from training.disk import REMEDY, is_full
+from training.errors import DiskFullError, InfraError
 from training.locking import try_exclusive
 from training.parts import Part, part_of
 from training.spec import canonical_json, file_digest
@@ -293,7 +293,7 @@ def payload_digest(files: dict[str, dict[str, Any]]) -> str:
 def write_atomic(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old or the new content, also after a crash.
 
-    Raises InfraError when the disk is full.
+    Raises DiskFullError when the disk is full.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -304,8 +304,10 @@ def write_atomic(path: Path, text: str) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        if error.errno == errno.ENOSPC:
-            raise InfraError(f"no space left for {path.name}; free some disk and retry") from error
+        if is_full(error):
+            raise DiskFullError(
+                f"no space left for {path.name} in {path.parent}; {REMEDY}"
+            ) from error
         raise
 
 

@@ -13,7 +13,7 @@ import time
 import types
 from pathlib import Path
 
-from training.errors import ConfigError, InfraError, NumericError, OutOfMemoryError
+from training.errors import ConfigError, DiskFullError, InfraError, NumericError, OutOfMemoryError
 from training.stages import __main__ as program
 from training.stages.base import StageContext, StageResult
 
@@ -36,6 +36,7 @@ FILES = {
 """What the real stages publish, as far as it may be retired."""
 ERRORS = {
     "infra": InfraError("the stub's disk went away"),
+    "disk_full": DiskFullError("the stub's disk is full"),
     "config": ConfigError("the stub was asked for nonsense"),
     "numeric": NumericError("the stub's loss became nan"),
     "out_of_memory": OutOfMemoryError("the stub's memory ran out"),

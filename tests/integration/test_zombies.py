@@ -1,6 +1,7 @@
 """A flow run whose process is gone: Prefect shows it as Crashed, and Retry goes on with it."""
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -90,5 +91,20 @@ def test_killed_flow_runs_become_crashed_and_go_on(world: World) -> None:
         wait(lambda: state(prefect, flow_run)[0] in ("Completed", "Failed", "Crashed"))
         assert state(prefect, flow_run)[0] == "Completed", state(prefect, flow_run)
         assert prefect.states("flow_runs", "w/i1") == ["Completed", "Crashed"]
-    assert len(world.starts) == 2 * 8 + 1, world.starts  # the killed stage of "w", nothing else
+        # The same worker tidies up; the command line lists the same and deletes nothing.
+        dry = world.cli("clean", "--only", "checkpoints")
+        assert "its stage is published" in dry.stdout
+        assert "nothing was deleted" in dry.stdout
+        scrap = world.artifact(world.identity("w", "i1/executor")).parent / "work/checkpoint.json"
+        assert scrap.exists()
+        asked = {"dry_run": False, "include": ["checkpoints"]}
+        tidied = prefect.trigger("maintenance/maintenance", asked)
+        assert tidied["state_type"] == "COMPLETED", tidied["state"]
+        assert not scrap.exists()
+        table = next(a for a in prefect.call("/artifacts/filter", {}) if a["key"] == "maintenance")
+        rows = json.loads(table["data"])
+        assert str(scrap) in {row["what"] for row in rows if row["outcome"] == "done"}
+        assert "nothing to delete" in world.cli("clean", "--only", "checkpoints").stdout
+    # Of "w" the killed stage alone came twice; "c" came as far as the same stage.
+    assert len(world.starts) == 8 + 1 + 7, world.starts
     assert world.processes() == []

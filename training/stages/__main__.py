@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from training.disk import REMEDY, is_full
 from training.errors import Interrupted, Kind, StageError
 from training.gpu_locks import gpus_of, holding_gpus
 from training.spec import StageSpec
@@ -102,19 +103,29 @@ def classify(error: BaseException) -> Kind:
         return "out_of_memory"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) or is_full(error):
         return "infra"
     return "bug"
 
 
 def _record_failure(work: Path, error: BaseException) -> None:
     kind = classify(error)
+    full = is_full(error)
+    if full:  # what the next attempt makes anew has to give way to the reason of this one
+        for unfinished in (work / "payload", *work.glob("checkpoints/*.partial")):
+            shutil.rmtree(unfinished, ignore_errors=True)
     trace = work / "failure.traceback.txt"
     write_atomic(trace, "".join(traceback.format_exception(error)))
     message = str(error) or type(error).__name__
     if not isinstance(error, StageError):
         message = f"{type(error).__name__}: {message}"
-    failure: dict[str, Any] = {"kind": kind, "message": message, "traceback_file": trace.name}
+        message = f"the disk is full ({message}); {REMEDY}" if full else message
+    failure: dict[str, Any] = {
+        "kind": kind,
+        "message": message,
+        "traceback_file": trace.name,
+        "again": getattr(error, "again", not full),
+    }
     write_atomic(work / "failure.json", json.dumps(failure))
     log.error("%s: %s", kind, message)
     print(f"{kind}: {message}", file=sys.stderr)

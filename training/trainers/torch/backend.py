@@ -7,6 +7,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerFast
 
 from training.config import Model, Optimiser, Rollout
+from training.disk import need_room
 from training.models import load_tokenizer, save_model
 from training.rollout.engine import Sampling
 from training.rollout.tool_loop import Task, ToolLoop
@@ -18,7 +19,7 @@ from training.trainers.backends import Role
 from training.trainers.common import step_size
 from training.trainers.samples import Sample
 from training.trainers.torch import setup
-from training.trainers.torch.checkpoint import Checkpoints
+from training.trainers.torch.checkpoint import Checkpoints, bytes_of
 from training.trainers.torch.update import PolicyUpdate
 
 
@@ -118,4 +119,6 @@ class TorchPolicy:
 
     async def publish(self, folder: Path) -> None:
         """See `training.trainers.backends.Policy.publish`."""
+        weights = bytes_of(self._update.policy.state_dict())
+        need_room(folder.parent, weights, "the artifact with its weights")
         save_model(self._update.policy, self._tokenizer, folder)

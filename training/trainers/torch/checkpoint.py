@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from training.disk import need_room
+
 log = logging.getLogger(__name__)
 
 KEEP = 2
@@ -36,18 +38,20 @@ class Checkpoints:
     def save(self, step: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
         """Write the checkpoint of `step` finished steps, then drop all but the newest two.
 
-        Returns only when the bytes and the name are on the disk.
+        Returns only when the bytes and the name are on the disk. Raises `DiskFullError`, before
+        anything is written, where there is no room.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         target, partial = self._place(step), self.folder / f"step_{step}.partial"
         for leftover in (target, *self.folder.glob("*.partial")):
             shutil.rmtree(leftover, ignore_errors=True)
-        partial.mkdir()
         state = {
             "model": model.state_dict(),
             "optimiser": optimiser.state_dict(),
             "rng": _rng_state(),
         }
+        need_room(self.folder, bytes_of(state), "a checkpoint")
+        partial.mkdir()
         with (partial / _STATE).open("wb") as file:
             torch.save(state, file)
             file.flush()
@@ -90,6 +94,17 @@ class Checkpoints:
 
     def _place(self, step: int) -> Path:
         return self.folder / f"step_{step}"
+
+
+def bytes_of(state: Any) -> int:
+    """Bytes of all tensors in nested mappings and sequences."""
+    if isinstance(state, torch.Tensor):
+        return state.numel() * state.element_size()
+    if isinstance(state, Mapping):
+        return sum(bytes_of(value) for value in state.values())
+    if isinstance(state, list | tuple):
+        return sum(bytes_of(value) for value in state)
+    return 0
 
 
 def _verify(place: Path) -> None:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from training.errors import InfraError
+from training.disk import need_room
 from training.spec import file_digest
 from training.store import write_atomic
 
@@ -30,7 +30,7 @@ class FolderCheckpoints:
     def save(self, step: int, write: Callable[[Path], None]) -> Path:
         """Have `write` fill a folder, then make it the checkpoint of `step` finished steps.
 
-        Raises `InfraError` before anything is written when the disk has no room for one more of
+        Raises `DiskFullError` before anything is written when the disk has no room for one more of
         the size of the last one.
         """
         self.root.mkdir(parents=True, exist_ok=True)
@@ -76,13 +76,8 @@ class FolderCheckpoints:
         if not steps:
             return
         last = self.root / f"step_{steps[0]}"
-        need = sum(path.stat().st_size for path in last.rglob("*") if path.is_file())
-        free = shutil.disk_usage(self.root).free
-        if free < 1.1 * need:
-            raise InfraError(
-                f"a checkpoint takes {need / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB "
-                "free; free some, then retry: the stage goes on from its last checkpoint"
-            )
+        size = sum(path.stat().st_size for path in last.rglob("*") if path.is_file())
+        need_room(self.root, size, "a checkpoint")
 
 
 def _flush(path: Path) -> None:

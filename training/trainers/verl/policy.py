@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import copytree, rmtree
 
 from training.config import Model, Optimiser, Rollout, Trainer
+from training.disk import need_room
 from training.errors import NumericError
 from training.models import load_tokenizer
 from training.rollout.engine import Sampling
@@ -153,7 +154,10 @@ class VerlPolicy:
             source = self._export
             rmtree(source, ignore_errors=True)
             self._trainer.write_checkpoint(source / "actor", self._trainer.global_steps)
-        copytree(source / "actor" / "huggingface", folder)
+        weights = source / "actor" / "huggingface"
+        size = sum(path.stat().st_size for path in weights.rglob("*") if path.is_file())
+        need_room(folder.parent, size, "the artifact with its weights")
+        copytree(weights, folder)
         rmtree(self._export, ignore_errors=True)
         self._tokenizer.save_pretrained(folder)
 
