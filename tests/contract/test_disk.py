@@ -20,11 +20,16 @@ def test_a_full_disk_is_not_tried_again_by_itself(
     stub_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(load_config("tiny", "anchorloop", {"iterations": 0}), "r", "study")
-    for kind, again in (("disk_full", False), ("infra", True)):
-        monkeypatch.setenv("STUB_FAIL", f"base_model:0:{kind}!")
-        with driving("r") as run, pytest.raises(StageFailed, match="failed, infra") as failed:
-            run_stage(run, run.entry(0, "base_model"))
-        assert failed.value.again is again
+    monkeypatch.setenv("STUB_FAIL", "base_model:0:disk_full!")
+    with driving("r") as run, pytest.raises(StageFailed, match="failed, infra") as failed:
+        run_stage(run, run.entry(0, "base_model"))
+    assert not failed.value.again
+    monkeypatch.setenv("STUB_FAIL", "evaluation:0:infra!")
+    with driving("r") as run:
+        run_stage(run, run.entry(0, "base_model"))
+        with pytest.raises(StageFailed, match="failed, infra") as failed:
+            run_stage(run, run.entry(0, "evaluation"))
+    assert failed.value.again
 
 
 @pytest.fixture
