@@ -21,8 +21,10 @@ def deploy(environment: Mapping[str, str]) -> None:
     _prefect(["--no-prompt", "deploy", "--all"], environment)
 
 
-def watch_over(api: str) -> None:
+def watch_over(api: str) -> float:
     """Have killed flow runs marked Crashed by the server at ``api``: those to come and those past.
+
+    Returns the seconds between heartbeats that the server expects.
 
     Raises ValueError where the setting of the heartbeats is not usable, ServiceError where the
     server refuses.
@@ -31,6 +33,7 @@ def watch_over(api: str) -> None:
     from prefect.client.orchestration import SyncPrefectClient
 
     from flows.heartbeats import listen_for_silence
+    from tasks.heartbeat import interval
     from tasks.home import home
     from tasks.zombies import close_undriven
 
@@ -38,6 +41,7 @@ def watch_over(api: str) -> None:
         with SyncPrefectClient(api=api) as client:
             listen_for_silence(client)
             close_undriven(client, home().runs)
+            return interval()
     except httpx.HTTPError as error:
         raise ServiceError(f"the Prefect server at {api} refused: {error}") from None
 

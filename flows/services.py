@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from flows.processes import (
     answers,
@@ -22,7 +23,7 @@ from flows.processes import (
     port_is_free,
     start_ticks,
 )
-from tasks.home import QUIET, Home
+from tasks.home import HEARTBEAT, QUIET, Home
 from tasks.tracking import make_store
 from training.locking import try_exclusive
 
@@ -166,9 +167,16 @@ class Services:
         }
         if entry:
             own["PREFECT_API_URL"] = f"{entry['url']}/api"
+        if "heartbeat" in state:
+            own[HEARTBEAT] = state["heartbeat"]
         if "mlflow" in state["ports"]:
             own["ANCHORLOOP_MLFLOW_URL"] = f"http://127.0.0.1:{state['ports']['mlflow']}"
         return {**QUIET, **own}
+
+    def keep_heartbeat(self, seconds: float) -> None:
+        """Have every process of this root beat as often as the server's automation expects."""
+        with self._locked():
+            self._write({**self._read(), "heartbeat": f"{seconds:g}"})
 
     def wait(self, service: Service) -> None:
         """Wait until a server answers. Raises ServiceError when it ends or takes too long."""
@@ -251,12 +259,12 @@ class Services:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
-    def _read(self) -> dict[str, dict]:  # type: ignore[type-arg]
+    def _read(self) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
             return dict(json.loads(self._state.read_text(encoding="utf-8")))
         return {"services": {}, "ports": {}}
 
-    def _write(self, state: dict[str, dict]) -> None:  # type: ignore[type-arg]
+    def _write(self, state: dict[str, Any]) -> None:
         fresh = self._state.with_suffix(".new")
         fresh.write_text(json.dumps(state, indent=2), encoding="utf-8")
         fresh.replace(self._state)

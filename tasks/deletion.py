@@ -4,6 +4,7 @@ A file first leaves the artifact on paper (``Store.retire``), then moves to a fo
 rename, and is deleted there; what is found in the trash is deleted again.
 """
 
+import errno
 import json
 import shutil
 import uuid
@@ -83,7 +84,7 @@ def _discard(store: Store, path: Path) -> None:
         except FileNotFoundError:
             return
         except OSError as error:
-            if error.errno != 18:  # EXDEV: a run folder may be on another disk than the store
+            if error.errno != errno.EXDEV:  # a run folder may be on another disk than the store
                 raise
     _remove(path)
 

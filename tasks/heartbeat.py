@@ -18,6 +18,7 @@ from prefect.client.orchestration import get_client
 from prefect.events import emit_event
 from prefect.states import Running, State
 
+from tasks.home import HEARTBEAT
 from training.errors import ConfigError
 
 log = logging.getLogger("anchorloop")
@@ -28,7 +29,6 @@ SILENT = (
 )
 """Message of the state Crashed that silence leads to."""
 
-VARIABLE = "ANCHORLOOP_HEARTBEAT_S"
 MISSED = 3
 """So many missed heartbeats in a row mean that the process is gone."""
 SHORTEST_S = 10.0 / MISSED
@@ -37,13 +37,13 @@ SHORTEST_S = 10.0 / MISSED
 
 def interval() -> float:
     """Seconds between heartbeats: 30, or what ANCHORLOOP_HEARTBEAT_S says. Raises ConfigError."""
-    text = os.environ.get(VARIABLE, "30")
+    text = os.environ.get(HEARTBEAT, "30")
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not SHORTEST_S <= seconds <= 3600:
-        raise ConfigError(f"{VARIABLE}={text} is not usable; give seconds, from 3.4 to 3600")
+        raise ConfigError(f"{HEARTBEAT}={text} is not usable; give seconds, from 3.4 to 3600")
     return seconds
 
 

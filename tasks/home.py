@@ -17,6 +17,9 @@ QUIET = {
 }
 """Environment of every process of ours: nothing reports to anybody."""
 
+HEARTBEAT = "ANCHORLOOP_HEARTBEAT_S"
+"""Variable with the seconds between heartbeats of a flow run (``tasks.heartbeat``)."""
+
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

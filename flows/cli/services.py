@@ -20,7 +20,7 @@ def up(
     services = Services(home())
     try:
         prefect, mlflow = services.start_all()
-        watch_over(f"{prefect.url}/api")
+        services.keep_heartbeat(watch_over(f"{prefect.url}/api"))
         if worker:
             deploy(services.environment())
             services.start_worker()

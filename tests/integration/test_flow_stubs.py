@@ -146,7 +146,8 @@ def test_deployments_by_the_worker_and_zombies(world: World) -> None:
         STUB_STEP_S="0.3",
     )
     with world.servers(STUB_SLOW="executor", STUB_STEP_S="2") as prefect:
-        assert prefect.states("flow_runs", "r") == ["Running"]  # nobody told Prefect
+        # Nobody told Prefect; `up` closes what is older than a minute.
+        assert prefect.states("flow_runs", "r") in (["Running"], ["Crashed"])
         asked = {"name": "r", "iterations": 1, "overrides": {}}
         run = prefect.trigger("experiment/experiment", asked)
         assert run["state_type"] == "COMPLETED", run["state"]
