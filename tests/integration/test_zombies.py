@@ -84,7 +84,15 @@ def test_killed_flow_runs_become_crashed_and_go_on(world: World) -> None:
         wait(lambda: prefect.states("flow_runs", "c/i1") == ["Crashed"])
         assert prefect.states("flow_runs", "c/i0") == ["Completed"]
 
+        # One that was killed while no server was up: it never beat where anybody listened.
+        flow = prefect.call("/flows/", {"name": "experiment"})["id"]
+        old = {"type": "RUNNING", "timestamp": "2020-01-01T00:00:00Z"}
+        left = prefect.call("/flow_runs/", {"flow_id": flow, "name": "c", "state": old})["id"]
+        alien = {"flow_id": flow, "name": "no-run-of-ours", "state": old}
+        stranger = prefect.call("/flow_runs/", alien)["id"]
         assert world.cli("up", **environment).returncode == 0  # a worker again
+        assert state(prefect, left)[0] == "Crashed"
+        assert state(prefect, stranger)[0] == "Running"
         automations = [a["name"] for a in prefect.call("/automations/filter", {})]
         assert automations.count(NAME) == 1
         press_retry(prefect, flow_run)
