@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -51,9 +50,9 @@ class DockerLauncher:
     def image(self) -> str:
         """Digest of the image; see ``Launcher.image``."""
         try:
-            with _asking():
+            with asking():
                 return str(self._client.images.get(self._reference).id)
-        except _Absent:
+        except Absent:
             raise ConfigError(
                 f"image '{self._reference}' is not on this machine; build it with `docker build "
                 "-f training/Dockerfile -t anchorloop-gpu .`, or pull it"
@@ -65,7 +64,7 @@ class DockerLauncher:
         if found is None or found.labels.get("anchorloop.run-id") != job.run_id:
             return None
         if found.status in (*_OVER, "created"):
-            _remove(found)
+            remove(found)
             return None
         return DockerRunning(found, Path(found.labels["anchorloop.log"]))
 
@@ -75,7 +74,7 @@ class DockerLauncher:
         spec = StageSpec.load(job.spec)
         left = self._find(job)
         if left is not None and left.status in _OVER:
-            _remove(left)
+            remove(left)
         machine = this_machine(self._memory or self._machine_memory())
         settings = wanted(spec, in_cluster=bool(machine.environment.get("RAY_ADDRESS")))
         if settings is None:
@@ -95,16 +94,16 @@ class DockerLauncher:
         note = {"image": image, "reference": self._reference, "container": asked.container["name"]}
         write_atomic(job.log.with_name("container.json"), json.dumps(note))
         arguments = [job.stage, "--spec", str(job.spec), "--out", str(job.out)]
-        with _asking():
+        with asking():
             api = self._client.api
             host = {**api.create_host_config(**asked.host), **asked.unmasked}
             made = api.create_container(image, arguments, host_config=host, **asked.container)
             container = self._client.containers.get(made["Id"])
         try:
-            with _asking():
+            with asking():
                 container.start()
         except BaseException:
-            _remove(container)
+            remove(container)
             raise
         return DockerRunning(container, job.log)
 
@@ -114,13 +113,13 @@ class DockerLauncher:
 
     def _find(self, job: Job) -> Container | None:
         try:
-            with _asking():
+            with asking():
                 return self._client.containers.get(container_name(job))
-        except _Absent:
+        except Absent:
             return None
 
     def _machine_memory(self) -> int:
-        with _asking():
+        with asking():
             return int(self._client.info()["MemTotal"])
 
 
@@ -154,11 +153,11 @@ class DockerRunning:
         """SIGTERM, then SIGKILL, then the container is removed; a warning where that fails."""
         try:
             if self._look() is None:
-                with _asking():
+                with asking():
                     self._container.stop(timeout=max(1, round(grace)))
                 self._look()
             self._copier.join(CALL_S)
-            _remove(self._container)
+            remove(self._container)
         except InfraError as error:
             log.warning("container %s may still be there: %s", self.name, error)
 
@@ -167,9 +166,9 @@ class DockerRunning:
         if self._status is not None:
             return self._status
         try:
-            with _asking():
+            with asking():
                 self._container.reload()
-        except _Absent:
+        except Absent:
             self._status = -9  # somebody removed it by force
         except InfraError:
             self._silent_since = self._silent_since or time.monotonic()
@@ -195,19 +194,19 @@ class DockerRunning:
                 file.flush()
 
 
-class _Absent(InfraError):
+class Absent(InfraError):
     """The engine does not know the container or image."""
 
 
 @contextlib.contextmanager
-def _asking() -> Iterator[None]:
-    """Turn what the SDK raises into our own failures. Raises _Absent, ConfigError, InfraError."""
+def asking() -> Iterator[None]:
+    """Turn what the SDK raises into our own failures. Raises Absent, ConfigError, InfraError."""
     try:
         yield
     except (ImageNotFound, NotFound) as error:
         if "no such" not in str(error.explanation).lower():
             raise InfraError(f"the Docker engine refused: {error.explanation}") from error
-        raise _Absent from error
+        raise Absent from error
     except APIError as error:
         said = str(error.explanation)
         if "already in use" in said:
@@ -225,9 +224,9 @@ def _asking() -> Iterator[None]:
         ) from error
 
 
-def _remove(container: Container) -> None:
+def remove(container: Container) -> None:
     """Remove a stage's container, and the supervisors beside it."""
-    with contextlib.suppress(_Absent), _asking():
+    with contextlib.suppress(Absent), asking():
         container.remove(force=True, v=True)
     if BESIDE in container.labels:
         remove_beside(Path(container.labels[BESIDE]))
@@ -235,44 +234,3 @@ def _remove(container: Container) -> None:
 
 def _read_only(folder: str) -> docker.types.Mount:
     return docker.types.Mount(folder, folder, "bind", read_only=True)
-
-
-@dataclass(frozen=True)
-class StageContainer:
-    """A container that some launcher made, as its labels describe it."""
-
-    name: str
-    status: str
-    run: str
-    run_id: str
-    stage: str
-    log: str
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing runs in it."""
-        return self.status in (*_OVER, "created")
-
-
-def stage_containers() -> list[StageContainer]:
-    """All stage containers that the engine has, also those that ended. Raises InfraError."""
-    with _asking():
-        client = docker.from_env(timeout=CALL_S)
-        found = client.containers.list(all=True, filters={"label": "anchorloop.run-id"})
-        return [
-            StageContainer(
-                name=str(container.name),
-                status=container.status,
-                run=container.labels.get("anchorloop.run", ""),
-                run_id=container.labels["anchorloop.run-id"],
-                stage=container.labels.get("anchorloop.stage", ""),
-                log=container.labels.get("anchorloop.log", ""),
-            )
-            for container in found
-        ]
-
-
-def remove_container(name: str) -> None:
-    """Remove a container, whatever it does; one that is gone is fine. Raises InfraError."""
-    with contextlib.suppress(_Absent), _asking():
-        docker.from_env(timeout=CALL_S).containers.get(name).remove(force=True, v=True)

@@ -104,7 +104,7 @@ def carry_out(place: Home, listed: Survey, tell: Callable[[Deletion, str], None]
 
 def _do(store: Store, deletion: Deletion) -> bool:
     if deletion.kind == "containers":
-        from tasks.docker_launcher import remove_container
+        from tasks.left_containers import remove_container
 
         remove_container(deletion.what)
         return True
@@ -184,24 +184,24 @@ def unended(folder: Path) -> list[str]:
 
 
 def _containers(ground: _Ground, wanted: Wanted) -> Iterator[Deletion]:
-    from tasks.docker_launcher import stage_containers
+    from tasks.left_containers import our_containers
 
     known = {settings.uid: folder for folder, settings in ground.runs}
     try:
-        found = stage_containers()
+        found = our_containers()
     except StageError as error:
         if any(settings.launcher == "docker" for _, settings in ground.runs):
             ground.notes.append(f"containers were not looked for: {error}")
         return
     for container in found:
         folder = known.get(container.run_id)
-        if folder is None and not Path(container.log).is_relative_to(ground.store.root):
+        if folder is None and not container.place.is_relative_to(ground.store.root):
             continue  # of another store: not ours to judge
         if folder is not None and driver(folder) is not None:
             continue
         if folder is None:
             reason = f"its run '{container.run}' is gone"
-        elif container.over:
+        elif not container.computes:
             reason = f"{container.stage} ended and nobody drives '{container.run}'"
         elif wanted.running_containers:
             reason = f"{container.stage} computes, but nobody drives '{container.run}'"

@@ -17,6 +17,8 @@ import pytest
 from tasks import docker_launcher, launchers
 from tasks.container import Machine
 from tasks.docker_launcher import DockerLauncher
+from tasks.home import home
+from tasks.maintenance import Survey, Wanted, carry_out, survey
 from tasks.runs import create, driving
 from tasks.stage import StageFailed, run_stage
 from tests.attack.docker_engine import private_engine
@@ -176,6 +178,36 @@ def test_the_container_outlives_a_killed_driver_and_is_watched_again(
         assert run_stage(run, entry).reused
     assert not outcome.reused
     assert starts(world) == ["base_model:0 from 0"]
+
+
+def test_clean_removes_containers_that_nobody_comes_back_for(
+    world: Path, engine: docker.DockerClient
+) -> None:
+    stub_run(world, STUB_STEP_S="60")
+    first = driver(world)
+    until(lambda: begun(world))
+    only, also = Wanted(("containers",)), Wanted(("containers",), running_containers=True)
+    assert survey(home(), also) == Survey([], [])  # somebody drives the run
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    (running,) = engine.containers.list()
+    assert survey(home(), only).deletions == []  # the next start of the run goes on with it
+    assert f"container {running.name} computes base_model of 'r'" in survey(home(), only).notes[0]
+    running.kill()
+    until(lambda: engine.containers.list() == [])
+    listed = survey(home(), only)
+    assert [d.reason for d in listed.deletions] == ["base_model ended and nobody drives 'r'"]
+    carry_out(home(), listed, lambda *_: None)
+    assert engine.containers.list(all=True) == []
+
+    second = driver(world)
+    until(lambda: engine.containers.list())
+    os.kill(second.pid, signal.SIGKILL)
+    second.wait()
+    listed = survey(home(), also)
+    assert [d.reason for d in listed.deletions] == ["base_model computes, but nobody drives 'r'"]
+    carry_out(home(), listed, lambda *_: None)
+    assert engine.containers.list(all=True) == []
 
 
 def test_a_stage_is_cancelled_with_its_driver(world: Path, engine: docker.DockerClient) -> None:
