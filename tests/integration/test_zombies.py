@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from prefect.client.orchestration import SyncPrefectClient
 
-from flows.heartbeats import NAME
+from flows.heartbeats import NAME, listen_for_silence
 from tasks.heartbeat import SILENT
+from tasks.home import HEARTBEAT
 from tests.integration.flow_world import LIMIT_S, Prefect, World
 
 BEAT_S = "3.5"
@@ -62,8 +64,10 @@ def state(prefect: Prefect, flow_run: str) -> tuple[str, str]:
 
 
 @pytest.mark.timeout(1800)
-def test_killed_flow_runs_become_crashed_and_go_on(world: World) -> None:
-    environment = {"STUB_SLOW": "executor", "STUB_STEP_S": "3", "ANCHORLOOP_HEARTBEAT_S": BEAT_S}
+def test_killed_flow_runs_become_crashed_and_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"STUB_SLOW": "executor", "STUB_STEP_S": "3", HEARTBEAT: BEAT_S}
     with world.servers(**environment) as prefect:
         # The worker and the flow's process at once: nobody is left to tell Prefect.
         flow_run = trigger(prefect, {"name": "w", "iterations": 1})
@@ -95,6 +99,9 @@ def test_killed_flow_runs_become_crashed_and_go_on(world: World) -> None:
         assert state(prefect, stranger)[0] == "Running"
         automations = [a["name"] for a in prefect.call("/automations/filter", {})]
         assert automations.count(NAME) == 1
+        monkeypatch.setenv(HEARTBEAT, BEAT_S)
+        with SyncPrefectClient(api=f"{prefect.url}/api") as client:
+            assert not listen_for_silence(client)  # as it should be: changing it forgets beats
         press_retry(prefect, flow_run)
         wait(lambda: state(prefect, flow_run)[0] in ("Completed", "Failed", "Crashed"))
         assert state(prefect, flow_run)[0] == "Completed", state(prefect, flow_run)
@@ -116,3 +123,23 @@ def test_killed_flow_runs_become_crashed_and_go_on(world: World) -> None:
     # Of "w" the killed stage alone came twice; "c" came as far as the same stage.
     assert len(world.starts) == 8 + 1 + 7, world.starts
     assert world.processes() == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_run_taken_for_dead_while_the_server_was_away_is_running_again(world: World) -> None:
+    environment = {"STUB_SLOW": "executor", "STUB_STEP_S": "15", HEARTBEAT: BEAT_S}
+    with world.servers(**environment) as prefect:
+        flow_run = trigger(prefect, {"name": "w", "iterations": 1})
+        wait(lambda: "executor:1 from 0" in world.starts)
+        server = find(world, "prefect server start")
+        for pid in server:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(2 * WINDOW_S)
+        for pid in server:
+            os.kill(pid, signal.SIGCONT)
+        wait(lambda: state(prefect, flow_run) == ("Crashed", SILENT))
+        wait(lambda: state(prefect, flow_run)[0] == "Running")
+        wait(lambda: state(prefect, flow_run)[0] not in ("Running", "Crashed"))
+        assert state(prefect, flow_run)[0] == "Completed"
+    assert len(world.starts) == 8
