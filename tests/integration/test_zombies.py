@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from flows.heartbeats import NAME, listen_for_silence
 from tasks.heartbeat import SILENT
 from tasks.home import HEARTBEAT
+from tasks.zombies import close_undriven
 from tests.integration.flow_world import LIMIT_S, Prefect, World
 
 BEAT_S = "3.5"
@@ -88,20 +90,24 @@ def test_killed_flow_runs_become_crashed_and_go_on(
         wait(lambda: prefect.states("flow_runs", "c/i1") == ["Crashed"])
         assert prefect.states("flow_runs", "c/i0") == ["Completed"]
 
-        # One that was killed while no server was up: it never beat where anybody listened.
-        flow = prefect.call("/flows/", {"name": "experiment"})["id"]
-        old = {"type": "RUNNING", "timestamp": "2020-01-01T00:00:00Z"}
-        left = prefect.call("/flow_runs/", {"flow_id": flow, "name": "c", "state": old})["id"]
-        alien = {"flow_id": flow, "name": "no-run-of-ours", "state": old}
-        stranger = prefect.call("/flow_runs/", alien)["id"]
         assert world.cli("up", **environment).returncode == 0  # a worker again
-        assert state(prefect, left)[0] == "Crashed"
-        assert state(prefect, stranger)[0] == "Running"
         automations = [a["name"] for a in prefect.call("/automations/filter", {})]
         assert automations.count(NAME) == 1
         monkeypatch.setenv(HEARTBEAT, BEAT_S)
         with SyncPrefectClient(api=f"{prefect.url}/api") as client:
             assert not listen_for_silence(client)  # as it should be: changing it forgets beats
+            # One that was killed while no server was up: it never beat where anybody listened.
+            flow = prefect.call("/flows/", {"name": "experiment"})["id"]
+            asked = {"flow_id": flow, "state": {"type": "RUNNING"}}
+            left, stranger = (
+                prefect.call("/flow_runs/", {**asked, "name": name})["id"]
+                for name in ("c", "no-run-of-this-machine")
+            )
+            assert close_undriven(client, world.root / "runs") == 0  # it may be starting
+            monkeypatch.setattr("tasks.zombies._STARTING", timedelta(0))
+            assert close_undriven(client, world.root / "runs") == 1
+        assert state(prefect, left)[0] == "Crashed"
+        assert state(prefect, stranger)[0] == "Running"
         press_retry(prefect, flow_run)
         wait(lambda: state(prefect, flow_run)[0] in ("Completed", "Failed", "Crashed"))
         assert state(prefect, flow_run)[0] == "Completed", state(prefect, flow_run)
@@ -112,8 +118,8 @@ def test_killed_flow_runs_become_crashed_and_go_on(
         assert "nothing was deleted" in dry.stdout
         scrap = world.artifact(world.identity("w", "i1/executor")).parent / "work/checkpoint.json"
         assert scrap.exists()
-        asked = {"dry_run": False, "include": ["checkpoints"]}
-        tidied = prefect.trigger("maintenance/maintenance", asked)
+        wanted = {"dry_run": False, "include": ["checkpoints"]}
+        tidied = prefect.trigger("maintenance/maintenance", wanted)
         assert tidied["state_type"] == "COMPLETED", tidied["state"]
         assert not scrap.exists()
         table = next(a for a in prefect.call("/artifacts/filter", {}) if a["key"] == "maintenance")
