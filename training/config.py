@@ -227,6 +227,38 @@ class Checkpoints(Section):
     )
 
 
+class Alarms(Section):
+    """When training counts as collapsed: a warning first, later the end of the stage."""
+
+    patience: int = Field(
+        3,
+        ge=1,
+        description="Bad steps in a row that make a warning.",
+        json_schema_extra=RECORDED_ONLY,
+    )
+    stop_after: int | None = Field(
+        16,
+        ge=1,
+        description="Collapsed steps in a row that stop the stage: no entropy, no advantage in "
+        "any group, or one task over and over; null means never.",
+        json_schema_extra=RECORDED_ONLY,
+    )
+    min_entropy: float = Field(
+        0.02,
+        ge=0,
+        description="Entropy of the policy, in nats a token, below which it has collapsed.",
+        json_schema_extra=RECORDED_ONLY,
+    )
+    max_share: float = Field(
+        0.8,
+        gt=0,
+        le=1,
+        description="Share of bad groups, tasks or trajectories from which a step is bad: without "
+        "an advantage, unresolved, duplicate, or cut short.",
+        json_schema_extra=RECORDED_ONLY,
+    )
+
+
 class Trainer(Section):
     """Which machinery trains and samples, and where it runs."""
 
@@ -292,6 +324,7 @@ class ExperimentConfig(Section):
     evaluation: Evaluation = Evaluation()
     gate: Gate = Gate()
     checkpoints: Checkpoints = Checkpoints()
+    alarms: Alarms = Alarms()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -31,7 +31,7 @@ class DiskFullError(InfraError):
     again = False
 
 
-class NumericError(StageError):
+class NumericError(StageError, ValueError):
     """A loss, reward or log-probability stopped being finite, or training collapsed."""
 
     kind = "numeric"

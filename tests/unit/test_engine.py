@@ -11,6 +11,7 @@ import torch
 from rollout_parts import byte_tokenizer, chain_model, random_model, token
 from transformers import PreTrainedModel
 
+from training.errors import NumericError
 from training.rollout.decoder import Decoder, UnsupportedModelError
 from training.rollout.engine import Prompt, Sampled, Sampling
 from training.rollout.transformers_engine import TransformersEngine
@@ -387,7 +388,7 @@ def test_diverged_weights_are_a_numeric_failure() -> None:
     model = random_model("llama")
     with torch.no_grad():
         model.get_input_embeddings().weight[5].fill_(float("nan"))
-    with pytest.raises(FloatingPointError, match="diverged"):
+    with pytest.raises(NumericError, match="diverged"):
         run(TransformersEngine(model, TOKENIZER), [Prompt((5,), 1)], Sampling())
 
 

@@ -1,6 +1,7 @@
 """What the stages decide about a group and write down about it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -63,9 +64,12 @@ def test_the_step_size_control_shrinks_every_advantage() -> None:
     assert small.advantages == pytest.approx([0.4 * a for a in plain.advantages])
 
 
+OTHER = {"tool_calls": [1] * 8, "truncated": [True] + [False] * 7}
+
+
 def test_the_ledger_sums_up_to_the_stage_numbers() -> None:
     pairs = [("AAAABBBC", "BBBBBBBA"), ("AAAAAAAA", "AAAAAAAA"), ("AABB....", "AAAAAAAA")]
-    lines = [judged(c, r).record(labels(c), labels(r)) | {"tool_calls": [1] * 8} for c, r in pairs]
+    lines = [judged(c, r).record(labels(c), labels(r)) | OTHER for c, r in pairs]
     lines.append({"outcome": "infra"})
     numbers = executor_groups.summarise(json.loads(json.dumps(lines)))
     spread = sum(a * a for a in lines[0]["advantages"]) / 8  # the mean is 0
@@ -76,6 +80,8 @@ def test_the_ledger_sums_up_to_the_stage_numbers() -> None:
     assert numbers["unresolved_share"] == pytest.approx(1 / 3)
     assert numbers["agreement"] == pytest.approx((0.5 + 1 + 0) / 3)
     assert numbers["unanimous_share"] == pytest.approx(1 / 3)
+    assert numbers["zero_variance_share"] == pytest.approx(2 / 3)
+    assert numbers["truncated_share"] == 1 / 8
     assert numbers["valid_answer_share"] == pytest.approx(20 / 24)
     assert numbers["same_majority_share"] == 0.5
     assert numbers["structure_zero_share"] == 0.5
@@ -112,6 +118,11 @@ def group(text: str, calls: int) -> list[Trajectory]:
     ]
 
 
+def written(text: str) -> Trajectory:
+    stop = Stop.LENGTH if text == "nonsense" else Stop.EOS
+    return replace(group("A", 0)[0], text=text, stop=stop)
+
+
 def test_candidate_lines_sum_up_to_the_stage_numbers() -> None:
     texts = ["Problem: 1 + 1\nAnswer: 2", "Problem: 6 * 9\nAnswer: 54", "nonsense", "Problem: x"]
     candidates = [read_candidate(text) for text in texts]
@@ -122,11 +133,11 @@ def test_candidate_lines_sum_up_to_the_stage_numbers() -> None:
     ]
     scores = score_batch(candidates, [curriculum_records.rollouts(j, True) for j in judged])
     lines = [
-        curriculum_records.candidate_line(i, texts[i], candidates[i], scores[i], judged[i])
+        curriculum_records.candidate_line(i, written(texts[i]), candidates[i], scores[i], judged[i])
         for i in range(4)
     ]
     lost = read_candidate("Problem: 2 + 2\nAnswer: 4")
-    lines.append(curriculum_records.candidate_line(4, "…", lost, None, None))
+    lines.append(curriculum_records.candidate_line(4, written("…"), lost, None, None))
     numbers = curriculum_records.summarise(json.loads(json.dumps(lines)))
     assert [line["r_fmt"] for line in lines] == [1, 1, 0, 0, None]
     assert lines[0]["current"] == {"labels": ["A", "A", "A", None], "tool_calls": [2, 2, 2, 2]}
@@ -141,6 +152,12 @@ def test_candidate_lines_sum_up_to_the_stage_numbers() -> None:
     assert numbers["reference_reward"] == pytest.approx(0.25 / 2)
     assert numbers["valid_answer_share"] == pytest.approx(5 / 8)
     assert numbers["distinct_task_share"] == 1
+    assert numbers["truncated_share"] == 1 / 5
+    assert numbers["zero_variance_share"] == 0
+    flat = [
+        {**line, "step": line["index"] // 2, "advantage": line["index"] // 2} for line in lines[:4]
+    ]
+    assert curriculum_records.summarise(flat)["zero_variance_share"] == 0.5
 
 
 def test_a_reference_for_the_statistics_alone_enters_no_reward() -> None:
@@ -150,7 +167,7 @@ def test_a_reference_for_the_statistics_alone_enters_no_reward() -> None:
     assert curriculum_records.rollouts(judgement, True).anchor is not None  # type: ignore[union-attr]
     outside = curriculum_records.rollouts(judgement, False)
     line = curriculum_records.candidate_line(
-        0, text, candidate, score_batch([candidate], [outside])[0], judgement
+        0, written(text), candidate, score_batch([candidate], [outside])[0], judgement
     )
     assert line["r_ref"] == 0
     assert line["reference"]["labels"] == ["A", "A", "B", "B"]
@@ -161,5 +178,5 @@ def test_without_a_reference_there_is_no_gap_to_report() -> None:
     candidate = read_candidate(text)
     judgement = Judgement(group("AAAA", 0), None)
     scores = score_batch([candidate], [curriculum_records.rollouts(judgement, True)])
-    line = curriculum_records.candidate_line(0, text, candidate, scores[0], judgement)
+    line = curriculum_records.candidate_line(0, written(text), candidate, scores[0], judgement)
     assert curriculum_records.summarise([line])["positive_gap_share"] is None

@@ -296,10 +296,33 @@ def test_a_loss_that_is_not_finite_is_refused_before_it_reaches_the_weights(pois
     policy = tiny(0)
     update = PolicyUpdate(policy, tiny(1), settings())
     before = weights(policy)
-    broken = [[Sample(s.trajectory, poison, 0.2) for s in g] for g in groups()]
-    with pytest.raises(NumericError, match=r"the loss is (nan|-?inf)"):
-        update.step(broken, seed=0)
+    assert update.reference is not None
+    update.reference.get_output_embeddings().weight.data.fill_(poison)
+    with pytest.raises(NumericError, match=r"the loss is (nan|-?inf) on 3 trajectories"):
+        update.step(groups(), seed=0)
     assert torch.equal(weights(policy), before)
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_samples_that_are_not_finite_are_refused_with_their_task(poison: float) -> None:
+    policy = tiny(0)
+    update = PolicyUpdate(policy, tiny(1), settings())
+    before = weights(policy)
+    broken = [[Sample(s.trajectory, poison, 0.2) for s in g] for g in groups()]
+    with pytest.raises(NumericError, match=r"advantage of task t0 is (nan|inf)"):
+        update.step(broken, seed=0)
+    unsure = groups()
+    unsure[0][0].trajectory.logprobs[-1] = -poison
+    with pytest.raises(NumericError, match=r"token of task t0 .* log-probability (nan|-inf)"):
+        update.step(unsure, seed=0)
+    assert torch.equal(weights(policy), before)
+
+
+def test_a_policy_that_diverged_is_refused() -> None:
+    policy = tiny(0)
+    policy.get_output_embeddings().weight.data[1, 0] = math.nan
+    with pytest.raises(NumericError, match="log-probabilities are not finite on"):
+        PolicyUpdate(policy, tiny(1), settings()).step(groups(), seed=0)
 
 
 def test_a_gradient_that_is_not_finite_is_refused_before_it_reaches_the_weights() -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from training.errors import NumericError
+
 Deviation = Literal["sample", "population"]
 """Divide the squared deviations by n - 1 (``sample``) or by n (``population``)."""
 
@@ -20,14 +22,15 @@ def normalise(
 
     Equal values give exact zeros, decided by comparison and not by a rounded deviation, so a
     unanimous group carries no gradient at all. A single value is such a group.
-    Raises ValueError for no values, a value that is not finite, or an unknown ``std``.
+    Raises NumericError for a value that is not finite, and ValueError for no values or an unknown
+    ``std``.
     """
     if std not in ("sample", "population"):
         raise ValueError(f"std must be 'sample' or 'population', got {std!r}")
     if not values:
         raise ValueError("cannot normalise an empty group")
     if not all(math.isfinite(value) for value in values):
-        raise ValueError(f"cannot normalise values that are not finite: {list(values)}")
+        raise NumericError(f"cannot normalise values that are not finite: {list(values)}")
     n = len(values)
     if all(value == values[0] for value in values):
         return [0.0] * n

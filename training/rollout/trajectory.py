@@ -69,6 +69,11 @@ class Trajectory:
         """Executed sandbox calls, N_tool of docs/method.md section 3 (before the cap)."""
         return sum(call.counted for call in self.calls)
 
+    @property
+    def truncated(self) -> bool:
+        """Whether it ran out of tokens."""
+        return self.stop in (Stop.LENGTH, Stop.CONTEXT)
+
     def to_json(self) -> dict[str, Any]:
         """Plain values for one JSON line; `from_json` gives the equal record back."""
         return asdict(self)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from training.errors import NumericError
 from training.rollout.decoder import Decoder
 from training.rollout.draw import Streams, draw
 from training.rollout.engine import Finish, Prompt, Sampled, Sampling
@@ -154,7 +155,7 @@ class Wave:
     def step(self) -> list[int]:
         """One token for each live row; the rows that paused at the stop string.
 
-        Raises `FloatingPointError` when a live row's logits are not numbers.
+        Raises `NumericError` when a live row's logits are not numbers.
         """
         rows = self._slots
         live = self._phase[rows] == Phase.LIVE
@@ -168,7 +169,7 @@ class Wave:
                     if not self._forced[row]:
                         del self._forced[row]
         if not np.isfinite(logprobs[sampled]).all():
-            raise FloatingPointError(
+            raise NumericError(
                 "the model's logits are not finite numbers: its weights have diverged"
             )
         advanced = rows[live]

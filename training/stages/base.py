@@ -4,15 +4,18 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from training.config import ExperimentConfig
+from training.algorithms.alarms import Limits
+from training.config import Alarms, Curriculum, ExperimentConfig, Rollout
 from training.errors import InfraError, NumericError
 from training.parts import needed_part
 from training.spec import StageSpec
+from training.stages.alarm_log import ALARMS, alarm_limits, note_alarms
 from training.store import Place, Store, write_atomic
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
@@ -111,19 +114,31 @@ class StageContext:
         return dict(self._digests)
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | int | None]) -> None:
-        """Append one line of metrics at an inner step. NumericError for NaN or infinity."""
+        """Append one line of metrics at an inner step, and note the alarms that it raises.
+
+        Raises NumericError for NaN or infinity, and for a collapse that has lasted too long.
+        """
         for key, value in metrics.items():
             if isinstance(value, float) and (
                 value != value or value in (float("inf"), -float("inf"))
             ):
                 raise NumericError(f"{key} became {value} at step {step}; training was stopped")
+        path = self.work / "metrics.jsonl"
         line = json.dumps({"step": step, **metrics}, sort_keys=True)
-        with (self.work / "metrics.jsonl").open("a", encoding="utf-8") as handle:
+        with path.open("a", encoding="utf-8") as handle:
             handle.write(line + "\n")
+        if "alarms" in self.spec.config:
+            note_alarms(self.work, read_jsonl(path), self._alarm_limits)
+
+    @cached_property
+    def _alarm_limits(self) -> Limits:
+        rewarded = self.section(Curriculum) if self.spec.stage == "curriculum" else None
+        return alarm_limits(self.section(Alarms), self.section(Rollout), rewarded)
 
     def resume_metrics(self, step: int) -> None:
-        """Cut metrics.jsonl back to what was known after ``step`` steps (steps below it stay)."""
+        """Cut metrics and alarms back to what was known after ``step`` steps (those below stay)."""
         truncate_jsonl(self.work / "metrics.jsonl", step)
+        truncate_jsonl(self.work / ALARMS, step)
 
     def progress(self, done: int, total: int, unit: str = "steps", message: str = "") -> None:
         """Say how far the stage is; rate and time left follow from this attempt alone."""

@@ -103,7 +103,7 @@ class _CurriculumStage:
         seconds["seconds_update"] = time.monotonic() - clock
 
         lines = [
-            candidate_line(i, t.text, c, scores.get(i), judged.get(i))
+            candidate_line(i, t, c, scores.get(i), judged.get(i))
             for i, (t, c) in enumerate(zip(written, read, strict=True))
         ]
         self.candidates.append(step, lines)

@@ -27,7 +27,7 @@ def group_line(group: Sequence[Trajectory]) -> Line:
 
 def candidate_line(
     index: int,
-    text: str,
+    written: Trajectory,
     candidate: Candidate,
     score: CandidateScore | None,
     judgement: Judgement | None,
@@ -39,7 +39,8 @@ def candidate_line(
     """
     line: Line = {
         "index": index,
-        "text": text,
+        "text": written.text,
+        "truncated": written.truncated,
         "problem": candidate.problem,
         "answer": candidate.answer,
         "r_fmt": None if score is None else score.r_fmt,
@@ -77,13 +78,17 @@ def summarise(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """The stage's numbers over candidate lines, shares as fractions, None where undefined.
 
     Reward terms that need a group, and everything about answers, are means over the format-valid
-    candidates; `reward` and `repetition` are means over all that stayed in the batch.
+    candidates; `reward` and `repetition` are means over all that stayed in their batch, each of
+    which is a group of its own in `zero_variance_share`.
     """
     kept = [line for line in lines if line["r_fmt"] is not None]
     valid = [line for line in kept if line["r_fmt"] == 1]
     votes = [vote(line["current"]["labels"]) for line in valid]
     labels = [label for line in valid for label in line["current"]["labels"]]
     calls = [n for line in valid for n in line["current"]["tool_calls"]]
+    batches: dict[int, list[float]] = {}
+    for line in kept:
+        batches.setdefault(line.get("step", 0), []).append(line["advantage"])
     gap = None
     if any("reference" in line for line in valid):
         gap = positive_gap_share(
@@ -107,6 +112,8 @@ def summarise(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
         "positive_gap_share": gap,
         "valid_answer_share": _mean([label is not None for label in labels]),
         "mean_tool_calls": _mean(calls),
+        "truncated_share": _mean([line["truncated"] for line in lines]),
+        "zero_variance_share": _mean([not any(batch) for batch in batches.values()]),
         "infra_dropped": float(len(lines) - len(kept)),
     }
 

@@ -113,6 +113,7 @@ class _ExecutorStage:
                 line
                 | judged.record(labels, reference)
                 | {"tool_calls": [trajectory.n_tool for trajectory in group]}
+                | {"truncated": [trajectory.truncated for trajectory in group]}
             )
             if judged.outcome == "included":
                 pairs = zip(group, judged.advantages, strict=True)

@@ -125,8 +125,10 @@ def summarise(lines: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
         "v_adv": v_adv([line.get("advantages") for line in groups]),
         "agreement": _mean([line["agreement"] for line in groups]),
         "unanimous_share": _mean([line["agreement"] == 1 for line in groups]),
+        "zero_variance_share": _mean([not any(line.get("advantages", [])) for line in groups]),
         "valid_answer_share": _mean([label is not None for label in labels]),
         "mean_tool_calls": _mean([calls for line in groups for calls in line["tool_calls"]]),
+        "truncated_share": _mean([cut for line in groups for cut in line["truncated"]]),
         "top_answer_share": top_answer_share([line["majority"] for line in groups]),
         "same_majority_share": _mean(
             [line["majority"] == line["reference_majority"] for line in paired]

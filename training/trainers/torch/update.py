@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from training.algorithms.adpo import adpo_loss
 from training.algorithms.kl import exact, k3
 from training.errors import NumericError
-from training.trainers.samples import Sample, deal
+from training.trainers.samples import Sample, deal, require_finite
 from training.trainers.torch.batch import Batch, collate, micro_batches
 
 
@@ -79,11 +79,12 @@ class PolicyUpdate:
         clipping) and `tokens` (generated tokens seen). `engine_gap` is the mean absolute difference
         between the log-probabilities that were noted while sampling and the trainer's own.
 
-        Raises `NumericError` before the weights are touched when a loss or gradient is not finite,
-        and `ValueError` when there is no group.
+        Raises `NumericError` before the weights are touched when an advantage, a log-probability,
+        the loss or a gradient is not finite, and `ValueError` when there is no group.
         """
         if not groups:
             raise ValueError("an update needs at least one group")
+        require_finite(groups)
         dealt = deal(groups, self.settings.mini_batches, seed)
         count = len(dealt)
         old = self._frozen_logps(dealt) if count > 1 else None
@@ -118,6 +119,8 @@ class PolicyUpdate:
             batch = collate(part, self.policy.device)
             logits = self._logits(self.policy, batch)
             logp = _chosen(logits, batch)
+            if not torch.isfinite(logp).all():
+                raise NumericError(f"log-probabilities are not finite on {_where(part)}")
             # With one optimiser step the policy is still the one that sampled: the ratio is 1.
             old_logp = torch.cat([old[id(s)] for s in part]) if old else logp.detach()
             loss, metrics = adpo_loss(
@@ -134,10 +137,7 @@ class PolicyUpdate:
             )
             value = float(loss.detach())
             if not math.isfinite(value):
-                raise NumericError(
-                    f"the loss is {value} on {len(part)} trajectories of up to {part[0].length} "
-                    f"tokens (tasks {', '.join(sorted({s.trajectory.task for s in part})[:4])})"
-                )
+                raise NumericError(f"the loss is {value} on {_where(part)}")
             torch.autograd.backward(loss)
             for key, amount in {"loss": value, **metrics}.items():
                 sums[key] = sums.get(key, 0.0) + amount
@@ -184,6 +184,13 @@ class PolicyUpdate:
             hidden = model.base_model(input_ids=batch.inputs, use_cache=False).last_hidden_state
             logits: Tensor = model.get_output_embeddings()(hidden[batch.mask])
         return logits.float()
+
+
+def _where(part: Sequence[Sample]) -> str:
+    tasks = sorted({sample.trajectory.task for sample in part})
+    return (
+        f"{len(part)} trajectories of up to {part[0].length} tokens (tasks {', '.join(tasks[:4])})"
+    )
 
 
 def _chosen(logits: Tensor, batch: Batch) -> Tensor:

@@ -17,7 +17,7 @@ from training.rollout.vllm_engine import end_tokens
 from training.sandbox.settings import SandboxSettings
 from training.stages.base import StageContext
 from training.trainers.backends import Role
-from training.trainers.samples import Sample, deal
+from training.trainers.samples import Sample, deal, require_finite
 from training.trainers.verl.agent_loop import Order
 from training.trainers.verl.checkpoint import FolderCheckpoints
 from training.trainers.verl.thread import VerlThread
@@ -107,9 +107,11 @@ class VerlPolicy:
     async def step(self, groups: Sequence[Sequence[Sample]], seed: int) -> dict[str, float]:
         """See `training.trainers.backends.Policy.step`.
 
-        Raises `NumericError` after a step whose loss or gradient was not finite; verl leaves the
-        weights untouched by it.
+        Raises `NumericError` before the update for an advantage or log-probability that is not
+        finite, and after a step whose loss or gradient was not; verl leaves the weights untouched
+        by it.
         """
+        require_finite(groups)
         dealt = deal(groups, self._optimiser.mini_batches, seed)
         rows = [
             [(self._keys[id(s.trajectory)], s.advantage, s.clip_high) for s in step]

@@ -4,9 +4,10 @@ The stage decides what is sampled and what is learnt; workers, servers, queues a
 are verl's. Everything here blocks, so the backend calls it on a thread of its own.
 """
 
+import math
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ, PPOTrainerSync
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_resource_name
 
-from training.errors import InfraError
+from training.errors import InfraError, NumericError
 from training.rollout.trajectory import Trajectory
 from training.trainers.verl.agent_loop import TOKENS, Order
 from training.trainers.verl.layout import Gpu, lay_out
@@ -119,8 +120,9 @@ class StageTrainer(PPOTrainerSync):
     def learn(self, steps: Sequence[Sequence[Row]]) -> dict[str, float]:
         """Take one optimiser step for each list of rows; returns verl's metrics.
 
-        All ratios refer to the weights as they are now. Everything sampled so far is dropped. The
-        servers must sleep.
+        Raises `NumericError` before the update where the policy's own log-probabilities are not
+        finite. All ratios refer to the weights as they are now. Everything sampled so far is
+        dropped. The servers must sleep.
         """
         rows = [row for step in steps for row in step]
         keys = [key for key, _, _ in rows]
@@ -145,6 +147,7 @@ class StageTrainer(PPOTrainerSync):
         ]
         metrics: dict[str, float] = {}
         batch = self._compute_old_log_prob(batch, metrics)
+        _require_finite(metrics)
         if self.use_reference_policy:
             self._compute_ref_log_prob(batch, metrics)
         # Put last: what this returns names every field that the queue now holds.
@@ -199,6 +202,14 @@ class StageTrainer(PPOTrainerSync):
 
 
 _OVER = ("finished", "failure")
+_OF_LOGPROBS = ("actor/entropy", "training/rollout_probs_diff_mean")
+"""verl's metrics, before an update, that are finite exactly where the log-probabilities are."""
+
+
+def _require_finite(metrics: Mapping[str, Any]) -> None:
+    for name in _OF_LOGPROBS:
+        if name in metrics and not math.isfinite(float(metrics[name])):
+            raise NumericError(f"{name} is {metrics[name]}: the policy's weights have diverged")
 
 
 def _place(_: Any) -> tuple[str, str]:
