@@ -17,12 +17,14 @@ from typing import Any
 from tasks.launchers import Job, Running
 from tasks.metric_keys import stage_values
 from tasks.runs import Run
-from tasks.tracking import child
-from tasks.watch import MetricsTail, Progress, read_progress
+from tasks.tracking import PARENT, child
+from tasks.watch import Progress, StepTail, read_alarms, read_progress
+from training.algorithms.alarms import Alarm
 from training.errors import StageError
 from training.gpu_locks import gpu_in_use, gpus_of
 from training.plan import PlanEntry
 from training.spec import interpreter
+from training.stages.alarm_log import ALARMS
 from training.store import Place, write_atomic
 
 log = logging.getLogger("anchorloop")
@@ -31,6 +33,7 @@ LOOK_S = 0.5
 """Time between looks at what a running stage has written."""
 
 Show = Callable[[Progress], None]
+Warn = Callable[[Alarm], None]
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Outcome:
     cost_seconds: float
     metrics: dict[str, float | int | None]
     ended: float
+    alarms: int = 0
 
 
 class StageFailed(RuntimeError):
@@ -69,15 +73,18 @@ class StageFailed(RuntimeError):
         super().__init__(f"{entry.name} failed, {kind}: {message}{where}")
 
 
-def run_stage(run: Run, entry: PlanEntry, show: Show | None = None) -> Outcome:
+def run_stage(
+    run: Run, entry: PlanEntry, show: Show | None = None, warn: Warn | None = None
+) -> Outcome:
     """Make sure the stage's artifact is there and whole; returns what it took.
 
+    ``show`` gets its progress, and ``warn`` each of its alarms, also those of a reused stage.
     Raises StageFailed. Whatever ends this call ends the stage's process too; what outlives a
     killed driver (a container) is watched again by the next one.
     """
     started = time.monotonic()
     place = run.store.place(entry.identity)
-    watch = _Watch(run, entry, place, show)
+    watch = _Watch(run, entry, place, show, warn)
     now = {"stage": entry.name, "identity": entry.identity}
     write_atomic(run.folder / "current.json", json.dumps(now))
     reused = True
@@ -110,6 +117,7 @@ def run_stage(run: Run, entry: PlanEntry, show: Show | None = None) -> Outcome:
         cost_seconds=result["seconds"],
         metrics=result["metrics"],
         ended=time.time(),
+        alarms=len(read_alarms(place.work)),
     )
     run.record(asdict(outcome))
     if reused:
@@ -241,10 +249,15 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 class _Watch:
     """Passes on what a stage writes while it runs."""
 
-    def __init__(self, run: Run, entry: PlanEntry, place: Place, show: Show | None) -> None:
-        self._run, self._entry, self._place, self._show = run, entry, place, show
+    def __init__(
+        self, run: Run, entry: PlanEntry, place: Place, show: Show | None, warn: Warn | None
+    ) -> None:
+        self._run, self._entry, self._place = run, entry, place
+        self._show, self._warn = show, warn
         self._part = child(entry.spec.iteration)
-        self._tail = MetricsTail(place.work / "metrics.jsonl", self._sink)
+        self._tail = StepTail(place.work / "metrics.jsonl", self._sink)
+        self._alarms = StepTail(place.work / ALARMS, self._alarm)
+        self._raised: set[Alarm] = set()
         self._shown: Progress | None = None
         self._busy = ""
 
@@ -267,8 +280,9 @@ class _Watch:
         time.sleep(LOOK_S)
 
     def look(self, force: bool = False) -> None:
-        """Read both files; ``force`` at the end of the stage."""
+        """Read all files; ``force`` at the end of the stage."""
         self._tail.read()
+        self._alarms.read()
         progress = read_progress(self._place.work)
         if self._show and progress is not None and (force or progress != self._shown):
             self._shown = progress
@@ -277,3 +291,16 @@ class _Watch:
     def _sink(self, step: int, values: Mapping[str, Any]) -> None:
         kept = stage_values(self._entry.spec.stage, values)
         self._run.tracker.metrics(self._part, step, kept)
+
+    def _alarm(self, step: int, values: Mapping[str, Any]) -> None:
+        alarm = Alarm(step=step, **values)
+        if alarm in self._raised:  # a resumed stage repeats them
+            return
+        self._raised.add(alarm)
+        where = f"{self._entry.name}, step {step}"
+        log.warning("%s alarm %s at %s: %s", alarm.level, alarm.name, where, alarm.sentence)
+        tag = {f"alarm.{alarm.name}": f"{where}, {alarm.level}: {alarm.sentence}"}
+        for part in (self._part, PARENT):
+            self._run.tracker.tags(part, tag)
+        if self._warn:
+            self._warn(alarm)

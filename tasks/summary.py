@@ -46,6 +46,7 @@ def iteration_row(
         columns[f"mean_at_{samples}"] = ("evaluation", f"mean_at_{samples}")
     for column, (stage, key) in columns.items():
         row[column] = latest[stage]["metrics"].get(key) if stage in latest else None
+    row["alarms"] = sum(outcome.get("alarms", 0) for outcome in latest.values())
     row["seconds"] = sum(outcome["cost_seconds"] for outcome in latest.values())
     row["paid_seconds"] = paid
     return row

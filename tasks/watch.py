@@ -1,4 +1,4 @@
-"""Follow a stage by the two files it writes: metrics.jsonl and progress.json."""
+"""Follow a stage by the files it writes: metrics.jsonl, alarms.jsonl and progress.json."""
 
 import json
 import os
@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training.algorithms.alarms import Alarm
+from training.stages.alarm_log import ALARMS
+
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a stage is: ``done`` of ``total`` units; ``eta_s`` in seconds, None if unknown."""
+    """How far a stage is: ``done`` of ``total`` units, ``rate`` units a second; ``eta_s`` in
+    seconds, None if unknown."""
 
     done: float
     total: float
     unit: str
     eta_s: float | None
     message: str
+    rate: float = 0.0
 
     @property
     def share(self) -> float:
@@ -24,9 +29,20 @@ class Progress:
         return min(1.0, self.done / self.total) if self.total > 0 else 0.0
 
     def __str__(self) -> str:
-        left = "" if self.eta_s is None else f", about {self.eta_s:.0f} s left"
+        left = "" if self.eta_s is None else f", about {duration(self.eta_s)} left"
+        speed = f", {self.rate:.2g} {self.unit}/s" if self.rate > 0 else ""
         note = f", {self.message}" if self.message else ""
-        return f"{self.done:g} of {self.total:g} {self.unit}{left}{note}"
+        return f"{self.done:g} of {self.total:g} {self.unit}{speed}{left}{note}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person reads them: ``42 s``, ``3 min 20 s``, ``5 h 7 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def read_progress(work: Path) -> Progress | None:
@@ -34,14 +50,26 @@ def read_progress(work: Path) -> Progress | None:
     try:
         raw = json.loads((work / "progress.json").read_text(encoding="utf-8"))
         return Progress(
-            raw["done"], raw["total"], raw["unit"], raw.get("eta_s"), raw.get("message", "")
+            raw["done"],
+            raw["total"],
+            raw["unit"],
+            raw.get("eta_s"),
+            raw.get("message", ""),
+            raw.get("rate", 0.0),
         )
     except (OSError, ValueError, KeyError):
         return None
 
 
-class MetricsTail:
-    """Hands each complete new line of metrics.jsonl to a sink.
+def read_alarms(work: Path) -> list[Alarm]:
+    """The alarms of a stage so far; a line that is still being written is left out."""
+    found: list[Alarm] = []
+    StepTail(work / ALARMS, lambda step, values: found.append(Alarm(step=step, **values))).read()
+    return found
+
+
+class StepTail:
+    """Hands each complete new line of a file such as metrics.jsonl to a sink, by its ``step``.
 
     A resumed stage cuts the file back and repeats steps: then it is read from the start, and the
     sink has to know what it has already.

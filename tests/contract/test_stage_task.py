@@ -15,7 +15,7 @@ import pytest
 
 from tasks.runs import Run, RunError, create, driver, driving
 from tasks.stage import StageFailed, run_stage
-from tasks.watch import MetricsTail, Progress
+from tasks.watch import StepTail, Progress
 from tests.contract.conftest import ROOT, starts
 from training.config_load import load_config
 
@@ -283,7 +283,7 @@ def test_run_names_stay_inside_the_folder(stub_home: Path, name: str) -> None:
 def test_metrics_tail_reads_whole_lines_and_notices_a_cut(tmp_path: Path) -> None:
     seen: list[int] = []
     path = tmp_path / "metrics.jsonl"
-    tail = MetricsTail(path, lambda step, _values: seen.append(step))
+    tail = StepTail(path, lambda step, _values: seen.append(step))
     tail.read()
     path.write_text('{"step": 0, "x": 1}\n{"step": 1, "x"')
     tail.read()
