@@ -6,7 +6,7 @@ from prefect import flow, runtime
 
 from flows.iteration import iteration as iteration_flow
 from flows.naming import default_name, resolve
-from tasks import tracked
+from tasks import pages, tracked
 from tasks.forks import create_fork
 from tasks.heartbeat import beating
 from tasks.restart import start_again
@@ -103,6 +103,7 @@ def drive(
         tracked.open_parent(opened, flow_run or None)
         try:
             for t in range(opened.config.iterations + 1):
+                pages.show_tracking(opened, PARENT, flow_run or None)
                 row = iteration_flow(run, t)
                 if t == 0:
                     tracked.report_comparable(opened)
@@ -111,6 +112,7 @@ def drive(
         except BaseException as error:
             opened.tracker.end(PARENT, "FAILED" if isinstance(error, Exception) else "KILLED")
             raise
+        pages.show_tracking(opened, PARENT, flow_run or None)
         summary = write_summary(opened)
         opened.tracker.file(PARENT, opened.folder / "summary.json")
         opened.tracker.end(PARENT, "FINISHED")

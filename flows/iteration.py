@@ -7,7 +7,7 @@ from prefect import flow, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, State
 
-from tasks import reports, tracked
+from tasks import pages, reports, tracked
 from tasks.heartbeat import beating
 from tasks.runs import Run, RunError, driving
 from tasks.stage import Outcome, StageFailed, run_stage
@@ -33,10 +33,15 @@ def _transient(_task: Any, _task_run: Any, state: State) -> bool:
 def stage_task(run: str, iteration: int, stage: str) -> State[Any] | dict[str, str]:
     """Run or reuse one stage; a reused one ends in the state Reused. Raises StageFailed."""
     with driving(run) as opened:
-        bar = reports.ProgressBar(reports.artifact_key(run, f"i{iteration}", stage))
-        outcome = run_stage(opened, opened.entry(iteration, stage), bar)
+        key = reports.artifact_key(run, f"i{iteration}", stage)
+        entry = opened.entry(iteration, stage)
+        warn = reports.AlarmPage(key, f"{run}/{entry.name}")
+        outcome = run_stage(opened, entry, reports.ProgressBar(key), warn)
+        if outcome.reused:
+            pages.show_reused(opened, outcome)
     if outcome.reused:
-        return Completed(name="Reused", message=f"artifact {outcome.identity[:12]} was there")
+        message = f"artifact {outcome.identity[:12]} was there: {outcome.path}"
+        return Completed(name="Reused", message=message)
     return {"identity": outcome.identity, "path": outcome.path}
 
 
@@ -54,6 +59,7 @@ def iteration(run: str, iteration: int) -> dict[str, Any]:
         try:
             before = len(opened.outcomes(iteration))
             for entry in opened.iteration(iteration):
+                pages.show_tracking(opened, child(iteration), flow_run)
                 stage_task(run, iteration, entry.spec.stage)
             outcomes = [Outcome(**line) for line in opened.outcomes(iteration)[before:]]
             tracked.report_outcomes(opened, iteration, outcomes)
@@ -65,8 +71,10 @@ def iteration(run: str, iteration: int) -> dict[str, Any]:
         row = iteration_row(iteration, opened.outcomes(iteration), samples)
         write_summary(opened)
         tracked.report_row(opened, row)
+        tracked.report_figures(opened, iteration, outcomes)
         opened.tracker.end(child(iteration), "FINISHED")
-        _show(opened, row, outcomes)
+        pages.show_tracking(opened, child(iteration), flow_run)
+        pages.show_iteration(opened, row, outcomes)
     return row
 
 
@@ -87,22 +95,3 @@ def _require_inputs(run: Run, iteration: int) -> None:
                     f"{entry.name} needs '{name}' of an earlier iteration, which is not in the "
                     f"store; run the experiment '{run.name}', which makes what is missing"
                 )
-
-
-def _show(run: Run, row: dict[str, Any], outcomes: list[Outcome]) -> None:
-    key = reports.artifact_key(run.name, f"i{row['iteration']}")
-    stages = [
-        {
-            "stage": outcome.stage,
-            "state": "reused" if outcome.reused else "computed",
-            "paid s": outcome.seconds,
-            "cost s": outcome.cost_seconds,
-            "artifact": outcome.identity[:12],
-        }
-        for outcome in outcomes
-    ]
-    reports.table(f"{key}-stages", stages, f"Stages of {run.name}, iteration {row['iteration']}")
-    reports.table(key, [row], f"Numbers of {run.name}, iteration {row['iteration']}")
-    address = run.tracking_address(child(row["iteration"]))
-    if address:
-        reports.link(f"{key}-mlflow", address, f"MLflow: {run.name}/i{row['iteration']}")

@@ -92,5 +92,6 @@ def stage_values(stage: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parent_values(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The allowed values of a summary row."""
-    return {key: row[key] for key in PARENT if key in row}
+    """The allowed values of a summary row; mean@k keeps its k in its name."""
+    means = [key for key in row if key.startswith("mean_at_") and key not in PARENT]
+    return {key: row[key] for key in (*PARENT, *means) if key in row}

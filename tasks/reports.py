@@ -12,12 +12,15 @@ from uuid import UUID
 
 from prefect.artifacts import (
     create_link_artifact,
+    create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
     update_progress_artifact,
 )
+from prefect.settings import PREFECT_UI_URL
 
 from tasks.watch import Progress
+from training.algorithms.alarms import Alarm
 
 log = logging.getLogger("anchorloop")
 
@@ -71,6 +74,31 @@ def link(key: str, address: str, text: str) -> None:
         create_link_artifact(address, text, key)
     except Exception as error:
         _trouble(error)
+
+
+class AlarmPage:
+    """A page of a stage's alarms, made at the first one and added to by each."""
+
+    def __init__(self, key: str, stage: str) -> None:
+        self._key, self._stage = f"{key}-alarms", stage
+        self._alarms: list[Alarm] = []
+
+    def __call__(self, alarm: Alarm) -> None:
+        """Add an alarm."""
+        self._alarms.append(alarm)
+        lines = [f"| {a.step} | {a.level} | {a.name} | {a.sentence} |" for a in self._alarms]
+        head = ["| step | level | alarm | what was seen |", "| --- | --- | --- | --- |"]
+        text = "\n".join([f"### ⚠ Alarms of {self._stage}", "", *head, *lines])
+        try:
+            create_markdown_artifact(text, self._key, f"Warning: {alarm.sentence}")
+        except Exception as error:
+            _trouble(error)
+
+
+def flow_page(flow_run: str) -> str | None:
+    """Address of a flow run in Prefect's UI, where there is one."""
+    page = PREFECT_UI_URL.value()
+    return f"{page}/runs/flow-run/{flow_run}" if page else None
 
 
 def _readable(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,17 +1,25 @@
 """What MLflow is told of a run: parameters, tags, the headline numbers, small files."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from tasks.comparable import comparable
+from tasks.figures import PANELS, accuracy_figure, save, stages_figure
 from tasks.metric_keys import SECONDS, parent_values, stage_values
-from tasks.runs import Run
+from tasks.reports import flow_page
+from tasks.run_groups import accuracy_charts, accuracy_title
+from tasks.runs import Run, read_lines
 from tasks.stage import Outcome
+from tasks.summary import read_summary
 from tasks.tracking import PARENT, child
 
 log = logging.getLogger("anchorloop")
+
+FIGURES = "figures"
+"""Folder of the figures, in the run's own and among its MLflow artifacts."""
 
 
 def open_parent(run: Run, flow_run: str | None) -> None:
@@ -68,6 +76,29 @@ def report_row(run: Run, row: Mapping[str, Any]) -> None:
     run.tracker.metrics(PARENT, row["iteration"], parent_values(row), revise=True)
 
 
+def report_figures(run: Run, iteration: int, outcomes: Sequence[Outcome]) -> None:
+    """Draw the run's accuracy so far and the iteration's stages, and keep both in MLflow.
+
+    What was drawn before is drawn again only where a stage was computed since.
+    """
+    folder = run.folder / FIGURES
+    stages, accuracy = folder / f"i{iteration}.png", folder / "accuracy.png"
+    new = any(not outcome.reused for outcome in outcomes)
+    logs = {
+        outcome.stage: read_lines(Path(outcome.path).parent / "work" / "metrics.jsonl")
+        for outcome in outcomes
+        if outcome.stage in PANELS
+    }
+    logs = {stage: lines for stage, lines in logs.items() if lines}
+    if logs and (new or not stages.exists()):
+        save(stages_figure(logs, f"{run.name}, iteration {iteration}"), stages)
+        run.tracker.file(child(iteration), stages, FIGURES)
+    summary = read_summary(run.folder)
+    if summary and (new or not accuracy.exists()):
+        save(accuracy_figure(accuracy_charts(summary), accuracy_title(summary)), accuracy)
+        run.tracker.file(PARENT, accuracy, FIGURES)
+
+
 def _version() -> str:
     try:
         return version("anchorloop")
@@ -77,7 +108,10 @@ def _version() -> str:
 
 def _tags(run: Run, flow_run: str | None) -> dict[str, str]:
     config = run.config
+    page = flow_page(flow_run) if flow_run else None
+    links = {"mlflow.note.content": f"[Flow run in Prefect]({page})"} if page else {}
     return {
+        **links,
         "run": run.name,
         "method": config.method,
         "profile": config.profile,
@@ -91,4 +125,5 @@ def _tags(run: Run, flow_run: str | None) -> dict[str, str]:
         "forked_from": run.settings.forked_from or "none",
         "image": run.launcher.image() or "none",
         "prefect_flow_run_id": flow_run or "none",
+        "prefect_url": page or "none",
     }

@@ -95,9 +95,9 @@ class Tracker:
         self.journal.add(part, "tags", tags=dict(tags))
         self._sender.wake.set()
 
-    def file(self, part: str, path: Path) -> None:
-        """Keep a copy of a small file with the part (read when it is sent)."""
-        self.journal.add(part, "file", path=str(path))
+    def file(self, part: str, path: Path, folder: str | None = None) -> None:
+        """Keep a copy of a small file with the part, in a folder (read when it is sent)."""
+        self.journal.add(part, "file", path=str(path), folder=folder)
         self._sender.wake.set()
 
     def end(self, part: str, status: str) -> None:
@@ -269,7 +269,7 @@ class _Sender(threading.Thread):
                 client.log_batch(run, tags=[RunTag(k, v) for k, v in entry["tags"].items()])
             elif op == "file":
                 if Path(entry["path"]).exists():
-                    client.log_artifact(run, entry["path"])
+                    client.log_artifact(run, entry["path"], entry.get("folder"))
             elif op == "end":
                 client.set_terminated(run, status=entry["status"])
         except MlflowException as error:

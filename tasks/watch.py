@@ -36,7 +36,9 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person reads them: ``42 s``, ``3 min 20 s``, ``5 h 7 min``."""
+    """Seconds as a person reads them: ``0.4 s``, ``42 s``, ``3 min 20 s``, ``5 h 7 min``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -236,11 +236,11 @@ class Alarms(Section):
         description="Bad steps in a row that make a warning.",
         json_schema_extra=RECORDED_ONLY,
     )
-    stop_after: int | None = Field(
+    stop_after: int = Field(
         16,
-        ge=1,
+        ge=0,
         description="Collapsed steps in a row that stop the stage: no entropy, no advantage in "
-        "any group, or one task over and over; null means never.",
+        "any group, or one task over and over; 0 means never.",
         json_schema_extra=RECORDED_ONLY,
     )
     min_entropy: float = Field(

@@ -14,6 +14,7 @@ from flows.cli import (
     adopt,
     clean,
     compare,
+    compare_runs,
     evaluate,
     explain,
     fork,
@@ -44,6 +45,7 @@ app.command("adopt")(adopt.adopt)
 app.command("grade")(grade.grade)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
+app.command("compare-runs")(compare_runs.compare_runs)
 
 
 def main() -> None:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import json
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flows.cli.errors import UserError
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LOOK_S = 1.0
+
 
 def status(
-    name: Annotated[str | None, typer.Argument(help="One run, with its numbers.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="One run, with its stages and numbers.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on showing it until nothing drives the run.")
+    ] = False,
 ) -> None:
-    """List the runs of this folder and the servers that are up."""
+    """List the runs of this folder and the servers that are up, or show one run."""
     from flows.cli.tables import console
     from flows.services import Services
     from tasks.home import home
@@ -22,8 +32,10 @@ def status(
     place = home()
     page = console()
     if name is not None:
-        _one(page, place, name)
+        _one(page, place, name, watch)
         return
+    if watch:
+        raise UserError("--watch needs the name of a run; `anchorloop status` lists them")
     folders = sorted(p for p in place.runs.iterdir() if (p / "run.json").exists())
     if not folders:
         print("no runs here yet; `anchorloop run` starts one")
@@ -34,69 +46,46 @@ def status(
         print(f"{service:<8} {(found.url or 'runs') if found else 'is not up'}")
 
 
-def _list(place: Any, folders: list[Path]) -> Any:
+def _list(place: Any, folders: list[Path]) -> RenderableType:
     from rich.table import Table
 
+    from flows.cli.status_view import state_line
     from flows.cli.tables import percent
-    from tasks.summary import read_summary
+    from tasks.run_view import view_run
 
     table = Table()
-    for column in ("run", "state", "iteration", "greedy %", "now"):
+    for column in ("run", "iteration", "greedy %", "alarms", "state"):
         table.add_column(column)
     for folder in folders:
-        state, now = state_of(place, folder)
-        summary = read_summary(folder)
-        rows = summary["iterations"] if summary else []
-        planned = summary["planned_iterations"] if summary else 0
+        view = view_run(place, folder)
+        rows = view.summary["iterations"] if view.summary else []
+        planned = view.summary["planned_iterations"] if view.summary else 0
         reached = f"{rows[-1]['iteration']} of {planned}" if rows else "–"
         greedy = percent(rows[-1].get("greedy")) if rows else "–"
-        table.add_row(folder.name, state, reached, greedy, now)
+        alarms = sum(len(stage.alarms) for stage in view.stages)
+        table.add_row(folder.name, reached, greedy, str(alarms or "–"), state_line(view))
     return table
 
 
-def _one(page: Any, place: Any, name: str) -> None:
-    from flows.cli.tables import summary_table
+def _one(page: Any, place: Any, name: str, watch: bool) -> None:
+    from rich.live import Live
+
+    from flows.cli.status_view import run_page
+    from tasks.run_view import view_run
     from tasks.runs import RunError, read_settings
-    from tasks.summary import read_summary
 
     try:
         folder = place.run(name)
         settings = read_settings(folder)
     except (RunError, ValueError) as error:
         raise UserError(str(error)) from None
-    summary = read_summary(folder)
-    if summary is not None:
-        page.print(summary_table(summary))
-    state, now = state_of(place, folder)
-    print(f"{name}: {state}{', ' + now if now else ''}")
-    print(f"tracking: {settings.tracking_uri}, experiment {settings.study}")
-
-
-def state_of(place: Any, folder: Path) -> tuple[str, str]:
-    """``running``, ``finished``, ``stopped`` or ``new``, and what it does or last did."""
-    from tasks.runs import driver
-    from tasks.summary import read_summary
-    from tasks.watch import read_progress
-    from training.store import Store
-
-    current = _json(folder / "current.json")
-    stage = current.get("stage", "")
-    if driver(folder) is not None:
-        work = Store(place.store).place(current["identity"]).work if current else None
-        progress = read_progress(work) if work else None
-        return "running", f"{stage}: {progress}" if progress else stage
-    summary = read_summary(folder)
-    if summary and len(summary["iterations"]) == summary["planned_iterations"] + 1:
-        return "finished", ""
-    if not current:
-        return "new", ""
-    failure = _json(Store(place.store).place(current["identity"]).failure)
-    why = f" ({failure['kind']}: {failure['message']})" if failure else ""
-    return "stopped", f"at {stage}{why}; the same `anchorloop run` goes on"
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
+    tracking = f"{settings.tracking_uri}, experiment {settings.study}"
+    view = view_run(place, folder)
+    if not watch:
+        page.print(run_page(view, tracking))
+        return
+    with Live(run_page(view, tracking), console=page, auto_refresh=False) as live:
+        while view.state == "running":
+            time.sleep(LOOK_S)
+            view = view_run(place, folder)
+            live.update(run_page(view, tracking), refresh=True)

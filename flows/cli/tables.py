@@ -27,13 +27,14 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
     """A run's summary: one row an iteration, scores and shares in per cent."""
     from rich.table import Table
 
-    title = f"{summary['run']}: {summary['method']} on {summary['profile']}, seed {summary['seed']}"
-    table = Table(title=title, title_justify="left")
+    from tasks.run_groups import accuracy_title
+
+    table = Table(title=accuracy_title(summary), title_justify="left")
     rows = summary["iterations"]
     mean = next((k for row in rows for k in row if k.startswith("mean_at_") and row[k]), None)
     mean = mean or "mean_at_8"
     head = ["iteration", "greedy %", f"mean@{mean[8:]} %", "V_adv", *SHARES.values()]
-    for column in [*head, "tool calls", "seconds"]:
+    for column in [*head, "tool calls", "alarms", "seconds"]:
         table.add_column(column, justify="right")
     for row in rows:
         shares = [percent(row.get(key)) for key in SHARES]
@@ -44,6 +45,7 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
             number(row.get("v_adv"), 3),
             *shares,
             number(row.get("mean_tool_calls"), 2),
+            str(row.get("alarms", "–")),
             number(row.get("seconds"), 1),
         )
     return table

@@ -15,7 +15,7 @@ import pytest
 
 from tasks.runs import Run, RunError, create, driver, driving
 from tasks.stage import StageFailed, run_stage
-from tasks.watch import StepTail, Progress
+from tasks.watch import Progress, StepTail
 from tests.contract.conftest import ROOT, starts
 from training.config_load import load_config
 

@@ -93,7 +93,7 @@ def test_only_a_collapse_becomes_hard(bad: dict[str, Any], name: str, hard: bool
     history = steps(*[bad] * 6)
     warned = [(2, name, "soft")]
     assert raised(history) == warned + [(4, name, "hard"), (5, name, "hard")] * hard
-    never = Limits(3, None, 0.02, 0.8)
+    never = Limits(3, 0, 0.02, 0.8)
     assert raised(history, never) == warned
 
 
@@ -122,7 +122,7 @@ def test_only_terms_with_a_weight_must_vary() -> None:
 
 def test_no_identity_depends_on_the_alarms() -> None:
     assert identity_dump(Alarms()) == {}
-    changed = {"alarms": {"patience": 9, "stop_after": None, "min_entropy": 0.5, "max_share": 0.1}}
+    changed = {"alarms": {"patience": 9, "stop_after": 0, "min_entropy": 0.5, "max_share": 0.1}}
     before, after = plan(load_config("tiny")), plan(load_config("tiny", overrides=changed))
     assert [e.identity for e in before] == [e.identity for e in after]
     by_name = {entry.name: entry.spec for entry in after}

@@ -21,12 +21,13 @@ LEAST_TOOL_CALLS = 0.02
 class Limits:
     """When a metric is bad, and for how long; the configuration's section `alarms` says more.
 
+    `stop_after` 0 means never.
     `terms` are the reward terms that must vary, as metric names; `tool` tells whether there is a
     tool to be used.
     """
 
     patience: int
-    stop_after: int | None
+    stop_after: int
     min_entropy: float
     max_share: float
     terms: tuple[str, ...] = ()
@@ -54,7 +55,7 @@ def alarms(history: Sequence[Metrics], limits: Limits) -> list[Alarm]:
     found = []
     for rule in _rules(limits):
         bad = _streak(history, rule.bad)
-        if limits.stop_after is not None and rule.worst is not None:
+        if limits.stop_after and rule.worst is not None:
             worst = _streak(history, rule.worst)
             if worst >= limits.stop_after:
                 found.append(Alarm(step, rule.name, "hard", rule.sentence(history[-1], worst)))

@@ -52,5 +52,6 @@ def note_alarms(
     if hard:
         raise NumericError(
             f"training has collapsed at step {hard[0].step}: {hard[0].sentence}; nothing was "
-            f"published (alarm {hard[0].name}; alarms.stop_after sets how long it may last)"
+            f"published (alarm {hard[0].name}). If it may go on, fork the run with a larger "
+            "alarms.stop_after, or 0: the fork resumes from the last checkpoint"
         )
