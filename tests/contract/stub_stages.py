@@ -2,7 +2,8 @@
 
 Run like ``python -m training.stages``. ``STUB_LOG`` names a file that gets a line for each start
 of a stage; ``STUB_FAIL`` is ``<stage>:<iteration>:<kind>``, failing once or (kind with ``!``)
-always; ``STUB_SALT`` alters the bytes of every artifact;
+always; ``STUB_SALT`` alters the bytes of every artifact; ``STUB_METRICS`` holds
+further metrics of each step, JSON by stage;
 ``STUB_STEP_S`` is how long a step takes, of all stages or of the one in ``STUB_SLOW``.
 """
 
@@ -53,11 +54,12 @@ def run(ctx: StageContext) -> StageResult:
     _note(f"{me} from {first}")
     known = [(ctx.input(name) / "payload.txt").read_text() for name in sorted(spec.inputs)]
     ctx.resume_metrics(first)
+    further = json.loads(os.environ.get("STUB_METRICS", "{}")).get(spec.stage, {})
     for step in range(first, STEPS):
         ctx.progress(step, STEPS)
         if os.environ.get("STUB_SLOW", spec.stage) == spec.stage:
             time.sleep(float(os.environ.get("STUB_STEP_S", "0")))
-        ctx.log_metrics(step, {"loss": 1.0 / (step + 1), "kl": 0.5, "not_listed": 7.0})
+        ctx.log_metrics(step, {"loss": 1.0 / (step + 1), "kl": 0.5, "not_listed": 7.0, **further})
         checkpoint.write_text(json.dumps(step + 1))
         if step == 1:
             _fail(ctx.work, me)

@@ -15,8 +15,9 @@ import pytest
 
 from tasks.runs import Run, RunError, create, driver, driving
 from tasks.stage import StageFailed, run_stage
-from tasks.watch import Progress, StepTail
+from tasks.watch import Progress, StepTail, read_alarms
 from tests.contract.conftest import ROOT, starts
+from training.algorithms.alarms import Alarm
 from training.config_load import load_config
 
 
@@ -185,6 +186,57 @@ def test_progress_is_shown(stub_home: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert seen[-1].share == 1.0
     assert len({progress.done for progress in seen}) >= 3
     assert str(seen[-1]).startswith("4 of 4 steps")
+
+
+FLAT = json.dumps({"executor": {"entropy": 0.0}})
+
+
+def tags(run: Run) -> dict[tuple[str, str], str]:
+    told = [entry for entry, _ in run.tracker.journal.entries(0) if entry["op"] == "tags"]
+    return {(e["part"], key): value for e in told for key, value in e["tags"].items()}
+
+
+def test_an_alarm_reaches_the_log_mlflow_and_prefect_and_a_reused_stage_repeats_it(
+    stub_home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("STUB_METRICS", FLAT)
+    caplog.set_level(logging.WARNING, "anchorloop")
+    said = "i1/executor, step 2, soft: the policy hardly varies for 3 steps in a row (entropy is 0)"
+    for name in ("r", "s"):
+        seen: list[Alarm] = []
+        new_run(name)
+        with driving(name) as run:
+            for entry in run.entries:
+                outcome = run_stage(run, entry, warn=seen.append)
+                assert outcome.alarms == (entry.name == "i1/executor")
+                assert outcome.reused == (name == "s")
+            assert tags(run)["i1", "alarm.entropy_collapse"] == said
+            assert tags(run)["parent", "alarm.entropy_collapse"] == said
+        assert [(alarm.step, alarm.name) for alarm in seen] == [(2, "entropy_collapse")]
+    warned = [record.getMessage() for record in caplog.records if "alarm" in record.getMessage()]
+    assert len(warned) == 2
+    assert "soft alarm entropy_collapse at i1/executor, step 2: the policy" in warned[0]
+
+
+def test_a_hard_alarm_stops_the_stage_and_leaves_no_artifact(
+    stub_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUB_METRICS", FLAT)
+    new_run(alarms={"stop_after": 4})
+    with driving("r") as run:
+        with pytest.raises(StageFailed, match="collapsed at step 3: the policy hardly") as caught:
+            all_stages(run)
+        assert caught.value.kind == "numeric"
+        place = run.store.place(run.entry(1, "executor").identity)
+        assert not place.artifact.exists()
+        assert [alarm.level for alarm in read_alarms(place.work)] == ["soft", "hard"]
+    new_run("fork", alarms={"stop_after": 0})  # the same identities: goes on from the checkpoint
+    with driving("fork") as run:
+        all_stages(run)
+    assert [s for s in starts(stub_home) if "executor" in s] == [
+        "executor:1 from 0",
+        "executor:1 from 3",
+    ]
 
 
 def test_only_one_process_drives_a_run(stub_home: Path, caplog: pytest.LogCaptureFixture) -> None:

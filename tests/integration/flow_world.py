@@ -174,3 +174,11 @@ def history(root: Path, run: Any, key: str) -> list[tuple[int, float]]:
 
     client = MlflowClient(tracking_uri=f"sqlite:///{root}/.anchorloop/mlflow/mlflow.db")
     return sorted((p.step, p.value) for p in client.get_metric_history(run.info.run_id, key))
+
+
+def files(root: Path, run: Any, folder: str) -> list[str]:
+    """Paths of a run's MLflow artifacts in a folder."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{root}/.anchorloop/mlflow/mlflow.db")
+    return sorted(file.path for file in client.list_artifacts(run.info.run_id, folder))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.flow_world import World, history, mlflow_runs
+from tests.integration.flow_world import World, files, history, mlflow_runs
 
 STAGES = 6  # anchor, curriculum, task_pool, anchor_cache, executor, evaluation
 
@@ -145,7 +145,8 @@ def test_deployments_by_the_worker_and_zombies(world: World) -> None:
         *("run", "--iterations", "1", "--name", "r"),
         STUB_STEP_S="0.3",
     )
-    with world.servers(STUB_SLOW="executor", STUB_STEP_S="2") as prefect:
+    flat = json.dumps({"executor": {"entropy": 0.0}})
+    with world.servers(STUB_SLOW="executor", STUB_STEP_S="2", STUB_METRICS=flat) as prefect:
         # Nobody told Prefect; `up` closes what is older than a minute.
         assert prefect.states("flow_runs", "r") in (["Running"], ["Crashed"])
         asked = {"name": "r", "iterations": 1, "overrides": {}}
@@ -156,10 +157,18 @@ def test_deployments_by_the_worker_and_zombies(world: World) -> None:
         assert prefect.states("task_runs", "r/i1/curriculum") == ["Completed", "Crashed"]
         assert prefect.states("task_runs", "r/i1/executor") == ["Completed"]
         artifacts = {a["key"]: a for a in prefect.call("/artifacts/filter", {})}
-        assert {"r-i0", "r-i1", "r-i1-stages"} <= set(artifacts)
+        rows = json.loads(artifacts["r-i1"]["data"])
+        assert [row["stage"] for row in rows][-1] == "evaluation"
+        assert rows[-1]["numbers"].startswith("greedy 0.5, mean_at_8 0.375")
+        assert rows[-2]["alarms"] == 1
+        tables = [a for a in artifacts.values() if a["type"] == "table"]
+        assert {a["key"] for a in tables} == {"r-i0", "r-i1"}
+        assert "entropy_collapse" in artifacts["r-i1-executor-alarms"]["data"]
+        there = artifacts["r-i0-base-model-artifact"]["data"]
+        assert f"file://{world.artifact(world.identity('r', 'i0/base_model'))}" in there
         bar = artifacts["r-i1-executor"]
         assert (bar["type"], float(bar["data"])) == ("progress", 100.0)
-        assert artifacts["r-i1-mlflow"]["type"] == "markdown"
+        assert {artifacts[key]["type"] for key in ("r-mlflow", "r-i1-mlflow")} == {"markdown"}
 
         again = prefect.trigger("iteration/iteration", {"run": "r", "iteration": 1})
         assert again["state_type"] == "COMPLETED"
@@ -180,7 +189,14 @@ def test_deployments_by_the_worker_and_zombies(world: World) -> None:
     runs = mlflow_runs(world.root)
     assert {"r", "r/i0", "r/i1"} < set(runs)
     assert any(name.startswith("r/i1/evaluation-") for name in runs)
-    assert runs["r"].data.tags["prefect_flow_run_id"] != "none"
+    tags = runs["r"].data.tags
+    page = f"{prefect.url}/runs/flow-run/{tags['prefect_flow_run_id']}"
+    assert tags["prefect_url"] == page
+    assert f"({page})" in tags["mlflow.note.content"]
+    for name in ("r", "r/i1"):
+        assert "the policy hardly varies" in runs[name].data.tags["alarm.entropy_collapse"]
+    assert files(world.root, runs["r"], "figures") == ["figures/accuracy.png"]
+    assert files(world.root, runs["r/i1"], "figures") == ["figures/i1.png"]
     assert history(world.root, runs["r"], "greedy") == [(0, 0.375), (1, 0.5)]
     deadline = time.monotonic() + 20
     while world.processes():
