@@ -80,6 +80,7 @@ PARENT = (
     "in_grammar_share",
     "math_avg",
     "general_avg",
+    "alarms",
     "seconds",
     "paid_seconds",
 )

@@ -131,7 +131,7 @@ def _state(driven: bool, stages: list[StageView]) -> RunState:
 
 
 def _inputs(spec: StageSpec, stages: Mapping[str, StageSpec]) -> tuple[str, ...]:
-    found = {}
+    found: dict[str, None] = {}
     for identity in spec.inputs.values():
         source = stages.get(identity)
         if source is not None:
