@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training.algorithms import curriculum_reward
 from training.algorithms.candidate import Candidate, read_candidate
 from training.algorithms.curriculum_reward import (
     Rollouts,
@@ -17,6 +18,7 @@ from training.algorithms.curriculum_reward import (
 )
 from training.algorithms.group_stats import normalise
 from training.algorithms.voting import Vote, vote
+from training.errors import NumericError
 
 
 def votes(word: str) -> Vote:
@@ -133,6 +135,16 @@ def test_bad_batches_are_refused() -> None:
         score_batch([valid("x")], [None])
     with pytest.raises(ValueError, match="candidate 0 has 2 tool-call counts for a group of 3"):
         score_batch([valid("x")], [Rollouts(votes("AAB"), None, [0, 0])])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_term_that_is_not_finite_is_refused_and_never_a_reward_of_zero(
+    monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    monkeypatch.setattr(curriculum_reward, "r_unc", lambda _vote: value)
+    rollouts = [Rollouts(votes("AAB"), None, [0, 0, 0])]
+    with pytest.raises(NumericError, match=rf"reward of candidate 0 .*'r_unc': {value}"):
+        score_batch([valid("x")], rollouts)
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from training.algorithms.candidate import Candidate
 from training.algorithms.group_stats import EPSILON, Deviation, normalise
 from training.algorithms.repetition import REPETITION_DISTANCE, components
 from training.algorithms.voting import Vote
+from training.errors import NumericError
 
 W_UNC = 1.0
 W_TOOL = 0.25
@@ -106,7 +108,7 @@ def score_batch(
     A format-invalid candidate has no rollouts (None): its rollout terms and R_C are 0, but it
     counts in B, in the repetition graph if it has a problem text, and in the GRPO statistics.
     Raises ValueError for lists of different length, a format-valid candidate without rollouts and
-    tool calls that don't match their group.
+    tool calls that don't match their group, and NumericError for a term that is not finite.
     """
     if len(candidates) != len(rollouts):
         raise ValueError(f"{len(candidates)} candidates but {len(rollouts)} rollout entries")
@@ -127,6 +129,10 @@ def score_batch(
         tool = r_tool(group.tool_calls, tool_cap)
         ref = r_ref(group.current, group.anchor)
         terms.append((candidate.r_fmt, r_unc(group.current), tool, rep, ref))
+    for index, term in enumerate(terms):
+        if not all(map(math.isfinite, term)):  # max(0, NaN) would make it a reward of 0
+            named = dict(zip(("r_fmt", "r_unc", "r_tool", "r_rep", "r_ref"), term, strict=True))
+            raise NumericError(f"the reward of candidate {index} is not finite: {named}")
     rewards = [
         compose(*t, w_unc=w_unc, w_tool=w_tool, w_rep=w_rep, lambda_ref=lambda_ref) for t in terms
     ]
