@@ -79,8 +79,16 @@ def report_row(run: Run, row: Mapping[str, Any]) -> None:
 def report_figures(run: Run, iteration: int, outcomes: Sequence[Outcome]) -> None:
     """Draw the run's accuracy so far and the iteration's stages, and keep both in MLflow.
 
-    What was drawn before is drawn again only where a stage was computed since.
+    What was drawn before is drawn again only where a stage was computed since. A figure that
+    cannot be drawn is missed, and never costs the run anything else.
     """
+    try:
+        _draw(run, iteration, outcomes)
+    except Exception as error:
+        log.warning("the figures of %s/i%d were not drawn: %s", run.name, iteration, error)
+
+
+def _draw(run: Run, iteration: int, outcomes: Sequence[Outcome]) -> None:
     folder = run.folder / FIGURES
     stages, accuracy = folder / f"i{iteration}.png", folder / "accuracy.png"
     new = any(not outcome.reused for outcome in outcomes)
