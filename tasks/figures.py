@@ -91,12 +91,14 @@ def stages_figure(stages: Mapping[str, Sequence[Mapping[str, Any]]], title: str)
     return figure
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG in one rename, the same bytes for the same figure."""
+def save(figure: Figure, path: Path) -> bool:
+    """Write a PNG in one rename, the same bytes for the same figure; whether it is another one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     figure.savefig(fresh, format="png", dpi=100, metadata={"Software": None})
+    new = not path.exists() or path.read_bytes() != fresh.read_bytes()
     fresh.replace(path)
+    return new
 
 
 def _figure(width: float, height: float, title: str) -> Figure:

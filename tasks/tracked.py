@@ -79,8 +79,7 @@ def report_row(run: Run, row: Mapping[str, Any]) -> None:
 def report_figures(run: Run, iteration: int, outcomes: Sequence[Outcome]) -> None:
     """Draw the run's accuracy so far and the iteration's stages, and keep both in MLflow.
 
-    What was drawn before is drawn again only where a stage was computed since. A figure that
-    cannot be drawn is missed, and never costs the run anything else.
+    A figure that cannot be drawn is missed, and never costs the run anything else.
     """
     try:
         _draw(run, iteration, outcomes)
@@ -91,19 +90,23 @@ def report_figures(run: Run, iteration: int, outcomes: Sequence[Outcome]) -> Non
 def _draw(run: Run, iteration: int, outcomes: Sequence[Outcome]) -> None:
     folder = run.folder / FIGURES
     stages, accuracy = folder / f"i{iteration}.png", folder / "accuracy.png"
-    new = any(not outcome.reused for outcome in outcomes)
+    computed = any(not outcome.reused for outcome in outcomes)
     logs = {
         outcome.stage: read_lines(Path(outcome.path).parent / "work" / "metrics.jsonl")
         for outcome in outcomes
         if outcome.stage in PANELS
     }
     logs = {stage: lines for stage, lines in logs.items() if lines}
-    if logs and (new or not stages.exists()):
-        save(stages_figure(logs, f"{run.name}, iteration {iteration}"), stages)
+    if (
+        logs
+        and (computed or not stages.exists())
+        and save(stages_figure(logs, f"{run.name}, iteration {iteration}"), stages)
+    ):
         run.tracker.file(child(iteration), stages, FIGURES)
     summary = read_summary(run.folder)
-    if summary and (new or not accuracy.exists()):
-        save(accuracy_figure(accuracy_charts(summary), accuracy_title(summary)), accuracy)
+    if summary and save(
+        accuracy_figure(accuracy_charts(summary), accuracy_title(summary)), accuracy
+    ):
         run.tracker.file(PARENT, accuracy, FIGURES)
 
 

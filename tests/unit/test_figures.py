@@ -87,8 +87,9 @@ def test_the_accuracy_figure_has_a_panel_a_score_and_a_line_a_group(tmp_path: Pa
     drawn = figure.axes[0].containers
     assert [bar.get_label() for bar in drawn] == ["anchorloop", "agent0"]
     assert list(drawn[1][0].get_ydata()) == pytest.approx([50, 80, 70])
-    save(figure, tmp_path / "new" / "a.png")
-    save(accuracy_figure(charts, "t"), tmp_path / "b.png")
+    assert save(figure, tmp_path / "new" / "a.png")
+    assert not save(accuracy_figure(charts, "t"), tmp_path / "new" / "a.png")
+    assert save(accuracy_figure(charts, "t"), tmp_path / "b.png")
     content = (tmp_path / "new" / "a.png").read_bytes()
     assert content.startswith(PNG)
     assert content == (tmp_path / "b.png").read_bytes()
