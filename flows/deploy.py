@@ -1,4 +1,4 @@
-"""Register what a Prefect server has to know: deployments, their work pool, the automation."""
+"""Register what a Prefect server has to know: deployments, forms, work pool, the automation."""
 
 import os
 import subprocess
@@ -10,6 +10,8 @@ from flows.services import POOL, ServiceError
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 180.0
+QUEUE = "machine"
+"""Queue of the runs that use the machine: it hands out one at a time."""
 
 
 def deploy(environment: Mapping[str, str]) -> None:
@@ -17,8 +19,9 @@ def deploy(environment: Mapping[str, str]) -> None:
 
     Raises ServiceError with the end of Prefect's own message.
     """
-    _prefect(["work-pool", "create", POOL, "--type", "process", "--overwrite"], environment)
-    _prefect(["--no-prompt", "deploy", "--all"], environment)
+    _run("prefect", ["work-pool", "create", POOL, "--type", "process", "--overwrite"], environment)
+    _run("prefect", ["--no-prompt", "deploy", "--all"], environment)
+    _run("flows.form", [POOL, QUEUE], environment)
 
 
 def watch_over(api: str) -> float:
@@ -46,9 +49,9 @@ def watch_over(api: str) -> float:
         raise ServiceError(f"the Prefect server at {api} refused: {error}") from None
 
 
-def _prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
+def _run(module: str, arguments: list[str], environment: Mapping[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "prefect", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
@@ -58,4 +61,4 @@ def _prefect(arguments: list[str], environment: Mapping[str, str]) -> None:
     )
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip()[-500:]
-        raise ServiceError(f"prefect {' '.join(arguments[:2])} failed: {said}")
+        raise ServiceError(f"{module} {' '.join(arguments[:2])} failed: {said}")

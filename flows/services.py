@@ -145,14 +145,14 @@ class Services:
         return self._start("mlflow", command, port, f"http://127.0.0.1:{port}")
 
     def start_worker(self) -> None:
-        """Start a process worker, unless it is up, that runs deployments one at a time."""
+        """Start a process worker, unless it is up; its queues limit how much runs at once."""
         with self._locked():
             if self.find("worker") is None:
                 self._start_worker()
 
     def _start_worker(self) -> Service:
         command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL]
-        command += ["--type", "process", "--limit", "1", "--name", "local"]
+        command += ["--type", "process", "--name", "local"]
         return self._start("worker", command, 0, "")
 
     def environment(self) -> dict[str, str]:
@@ -226,6 +226,7 @@ class Services:
         environment = {**inherited, **self.environment()}
         if name == "prefect":
             environment["PREFECT_API_URL"] = f"{url}/api"
+            environment["PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT"] = "false"
         if name == "mlflow":
             environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
         with log.open("ab") as output:

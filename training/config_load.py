@@ -1,6 +1,8 @@
 """Resolve a configuration: paper < profile < method < overrides; mistakes end in one sentence."""
 
 import difflib
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -125,30 +127,30 @@ def optional_model(model: type[BaseModel]) -> type[BaseModel]:
 
     The Prefect form shows this one, so that it never overrides a profile by its own defaults.
     """
+    return _optional(model, f"{model.__name__}Overrides", frozenset())
+
+
+def _optional(model: type[BaseModel], name: str, without: frozenset[str]) -> type[BaseModel]:
     fields: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
+    for key, field in model.model_fields.items():
+        if key in without:
+            continue
         kind: Any = field.annotation
+        described = field.description
         if isinstance(kind, type) and issubclass(kind, BaseModel):
+            described = described or inspect.getdoc(kind)
             kind = optional_model(kind)
         for limit in field.metadata:  # keeps ge, le, … in the form
             kind = Annotated[kind, limit]
-        fields[name] = (kind | None, Field(None, description=field.description))
-    return create_model(
-        f"{model.__name__}Overrides", __config__=ConfigDict(extra="forbid", frozen=True), **fields
-    )
+        fields[key] = (kind | None, Field(None, title=key, description=described))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.removesuffix("Overrides") or name)
+    settings = ConfigDict(extra="forbid", frozen=True, title=words.capitalize())
+    return create_model(name, __config__=settings, **fields)
 
 
-def _override_fields() -> type[BaseModel]:
-    full = optional_model(ExperimentConfig)
-    kept = {
-        name: (field.annotation, Field(None, description=field.description))
-        for name, field in full.model_fields.items()
-        if name not in {"profile", "method", "seed", "iterations"}
-    }
-    return create_model("Overrides", __config__=ConfigDict(extra="forbid", frozen=True), **kept)  # type: ignore[call-overload]
-
-
-Overrides: type[BaseModel] = _override_fields()
+Overrides: type[BaseModel] = _optional(
+    ExperimentConfig, "Overrides", frozenset({"profile", "method", "seed", "iterations"})
+)
 """What the Prefect form offers beside profile, method, seed and iterations: all optional."""
 
 

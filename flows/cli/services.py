@@ -29,7 +29,7 @@ def up(
     print(f"Prefect  {prefect.url}")
     print(f"MLflow   {mlflow.url}")
     if worker:
-        print("worker   runs the deployments of prefect.yaml, one at a time")
+        print("worker   runs the deployments of prefect.yaml, one run at a time")
 
 
 def down() -> None:
