@@ -6,6 +6,8 @@ from prefect import flow, runtime, task
 from prefect.cache_policies import NO_CACHE
 from pydantic import ValidationError
 
+from flows.failures import in_one_sentence
+from flows.parameters import Iteration
 from tasks import reports, tracked
 from tasks.heartbeat import beating
 from tasks.runs import Run, RunError, driving
@@ -38,9 +40,10 @@ def evaluation_task(run: str, iteration: int, settings: dict[str, Any]) -> dict[
 
 
 @flow(name="evaluate", flow_run_name="{run}/i{iteration}/evaluate", persist_result=False)
+@in_one_sentence
 def evaluate(
     run: str,
-    iteration: int,
+    iteration: Iteration,
     settings: EvaluationOverrides | None = None,  # type: ignore[valid-type]
 ) -> dict[str, Any]:
     """Evaluate the Executor of an iteration; returns the metrics of the evaluation stage.

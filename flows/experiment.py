@@ -4,8 +4,10 @@ from typing import Any
 
 from prefect import flow, runtime
 
+from flows.failures import in_one_sentence
 from flows.iteration import iteration as iteration_flow
 from flows.naming import default_name, resolve
+from flows.parameters import Hours, Iterations, Method, Profile, Seed, Where
 from tasks import pages, tracked
 from tasks.forks import create_fork
 from tasks.heartbeat import beating
@@ -25,21 +27,22 @@ def _flow_run_name() -> str:
 
 
 @flow(name="experiment", flow_run_name=_flow_run_name, persist_result=False)
+@in_one_sentence
 def experiment(
-    profile: str = "tiny",
-    method: str = "anchorloop",
-    seed: int = 0,
-    iterations: int | None = None,
-    overrides: Overrides | None = None,  # type: ignore[valid-type]
+    profile: Profile = "tiny",
+    method: Method = "anchorloop",
+    seed: Seed = 0,
+    iterations: Iterations | None = None,
     name: str | None = None,
-    study: str = "anchorloop",
-    tracking_uri: str | None = None,
-    stage_hours: float = 72.0,
-    launcher: str | None = None,
-    image: str | None = None,
-    on_busy: OnBusy = "wait",
+    overrides: Overrides | None = None,  # type: ignore[valid-type]
     from_stage: str | None = None,
     force_stage: str | None = None,
+    on_busy: OnBusy = "wait",
+    launcher: Where | None = None,
+    image: str | None = None,
+    stage_hours: Hours = 72.0,
+    study: str = "anchorloop",
+    tracking_uri: str | None = None,
 ) -> dict[str, Any]:
     """Run an experiment, or go on with it; returns its summary.
 
@@ -48,18 +51,20 @@ def experiment(
         method: What is compared.
         seed: All randomness derives from it.
         iterations: T, outer iterations; empty means what profile and method say.
-        overrides: Any other value of the configuration; empty fields keep it.
-        name: Name of the run; empty means profile-method-seed.
-        study: MLflow experiment.
-        tracking_uri: MLflow server or store; empty means this machine's own.
-        stage_hours: A stage that runs longer is ended.
-        launcher: Where stages run: local (a process) or docker (a container); empty means what
-            the run has, else local.
-        image: Container image of launcher docker; empty means anchorloop-gpu.
-        on_busy: While another process drives the run, computes a stage or uses its GPUs: wait for
-            it, or refuse.
+        name: Name of the run; empty means profile-method-seed. A name that exists goes on with
+            that run.
+        overrides: Any other value of the configuration; what is left empty is as profile and
+            method say.
         from_stage: Compute this stage (like i2/executor) and all behind it again.
         force_stage: Compute this stage alone again.
+        on_busy: While another process drives the run, computes a stage or uses its GPUs: wait for
+            it, or refuse.
+        launcher: Where stages run: local (a process) or docker (a container); empty means what
+            the run has, else what the deployment says.
+        image: Container image of launcher docker; empty means what the deployment says.
+        stage_hours: A stage that runs longer is ended.
+        study: MLflow experiment.
+        tracking_uri: MLflow server or store; empty means this machine's own.
     """
     config = resolve(profile, method, seed, iterations, given(overrides))
     run = name or default_name(profile, method, seed)
@@ -68,12 +73,13 @@ def experiment(
 
 
 @flow(name="fork", flow_run_name="{name}", persist_result=False)
+@in_one_sentence
 def fork(
     run: str,
     name: str,
     overrides: Overrides | None = None,  # type: ignore[valid-type]
-    seed: int | None = None,
-    iterations: int | None = None,
+    seed: Seed | None = None,
+    iterations: Iterations | None = None,
 ) -> dict[str, Any]:
     """Begin a new run with the configuration of another one, changed; returns its summary.
 

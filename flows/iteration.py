@@ -7,6 +7,8 @@ from prefect import flow, runtime, task
 from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, State
 
+from flows.failures import in_one_sentence
+from flows.parameters import Iteration
 from tasks import pages, reports, tracked
 from tasks.heartbeat import beating
 from tasks.runs import Run, RunError, driving
@@ -46,8 +48,13 @@ def stage_task(run: str, iteration: int, stage: str) -> State[Any] | dict[str, s
 
 
 @flow(name="iteration", flow_run_name="{run}/i{iteration}", persist_result=False)
-def iteration(run: str, iteration: int) -> dict[str, Any]:
-    """Run outer iteration ``iteration`` (0 = base model) of an existing run; returns its row.
+@in_one_sentence
+def iteration(run: str, iteration: Iteration) -> dict[str, Any]:
+    """Run one outer iteration of an existing run; returns its row.
+
+    Args:
+        run: Name of the run.
+        iteration: Which one; 0 is the base model and its evaluation.
 
     Raises RunError when an earlier iteration that it builds on is not there.
     """

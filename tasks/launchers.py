@@ -22,7 +22,7 @@ THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 and spinning threads lose several times over when a neighbour is busy."""
 
 DEFAULT_IMAGE = "anchorloop-gpu"
-"""Name of the image that ``training/Dockerfile`` makes."""
+"""Name of the image that ``training/Dockerfile`` makes; ANCHORLOOP_IMAGE names another one."""
 
 STOP_GRACE_S = 20.0
 """Seconds between the request to end (SIGTERM) and the end by force (SIGKILL)."""
@@ -167,13 +167,18 @@ class LocalRunning:
         return True
 
 
-def _docker(image: str = DEFAULT_IMAGE) -> Launcher:
+def _docker(image: str | None = None) -> Launcher:
     from tasks.docker_launcher import DockerLauncher  # needs a third of a second
 
-    return DockerLauncher(image)
+    return DockerLauncher(image or os.environ.get("ANCHORLOOP_IMAGE") or DEFAULT_IMAGE)
 
 
 LAUNCHERS: dict[str, Callable[..., Launcher]] = {"local": LocalLauncher, "docker": _docker}
+
+
+def default_launcher() -> str:
+    """Launcher of a new run that names none: ANCHORLOOP_LAUNCHER, else ``local``."""
+    return os.environ.get("ANCHORLOOP_LAUNCHER") or "local"
 
 
 def launcher(name: str, image: str | None = None) -> Launcher:

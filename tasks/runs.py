@@ -22,7 +22,7 @@ import yaml
 from pydantic import ValidationError
 
 from tasks.home import Home, home
-from tasks.launchers import DEFAULT_IMAGE, Launcher, launcher
+from tasks.launchers import DEFAULT_IMAGE, Launcher, default_launcher, launcher
 from tasks.todo import must_run
 from tasks.tracking import Tracker
 from training.config import ExperimentConfig
@@ -211,7 +211,7 @@ def create(
 ) -> RunSettings:
     """Make the folder of a new run, or check that an existing one was asked the same.
 
-    ``where`` is the launcher (None: that of the existing run, else ``local``), ``image`` its
+    ``where`` is the launcher (None: that of the existing run, else the default one), ``image`` its
     container image; ``on_busy`` and ``forked_from`` are those of RunSettings. Raises RunError,
     with the difference, when it was asked something else, and for a launcher that does not exist.
     """
@@ -247,7 +247,7 @@ def create(
             uuid.uuid4().hex,
             study,
             uri,
-            where or "local",
+            where or default_launcher(),
             image,
             stage_hours,
             on_busy,
