@@ -42,8 +42,7 @@ def stage_task(run: str, iteration: int, stage: str) -> State[Any] | dict[str, s
         if outcome.reused:
             pages.show_reused(opened, outcome)
     if outcome.reused:
-        message = f"artifact {outcome.identity[:12]} was there: {outcome.path}"
-        return Completed(name="Reused", message=message)
+        return Completed(name="Reused", message=f"the artifact was there: {outcome.path}")
     return {"identity": outcome.identity, "path": outcome.path}
 
 

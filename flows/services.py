@@ -163,6 +163,7 @@ class Services:
             "PREFECT_HOME": str(self.prefect_home),
             "PREFECT_PROFILES_PATH": str(self.prefect_home / "profiles.toml"),
             "PREFECT_LOGGING_EXTRA_LOGGERS": "anchorloop",
+            "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
             "ANCHORLOOP_HOME": str(self._home.root),
         }
         if entry:

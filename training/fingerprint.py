@@ -5,6 +5,7 @@ recomputation; any other change of the import closure makes a new identity.
 """
 
 import ast
+import contextlib
 import hashlib
 from functools import cache
 from pathlib import Path
@@ -44,7 +45,15 @@ def _exists(module: str) -> bool:
 
 @cache
 def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return _parse(path.read_text(encoding="utf-8"))
+
+
+def _parse(text: str) -> ast.Module:
+    """``ast.parse``, again where Python before 3.11.8 fails because other threads parse as well."""
+    for _ in range(20):
+        with contextlib.suppress(SystemError):
+            return ast.parse(text)
+    return ast.parse(text)
 
 
 def _imports(path: Path) -> list[str]:
@@ -59,7 +68,7 @@ def _imports(path: Path) -> list[str]:
 
 @cache
 def _normalised(path: Path) -> str:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = _parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

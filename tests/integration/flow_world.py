@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,11 +26,12 @@ launchers.LAUNCHERS["local"] = lambda: launchers.LocalLauncher("tests.contract.s
 class World:
     """One root folder: its command line, runs, store and servers."""
 
-    def __init__(self, root: Path, stubs: bool) -> None:
-        """With ``stubs``, every Python process started here launches stub stages."""
+    def __init__(self, root: Path, stubs: bool, source: Path = ROOT) -> None:
+        """With ``stubs``, every Python process started here launches stub stages; ``source`` is
+        the project's folder."""
         self.root = root
         root.mkdir(exist_ok=True)
-        paths = [str(ROOT)]
+        paths = [str(source)]
         if stubs:
             site = root / "site"
             site.mkdir()
@@ -105,13 +107,36 @@ class World:
 
     def processes(self) -> list[str]:
         """Command lines of all live processes that belong to this folder."""
-        found = []
+        return list(self._processes().values())
+
+    def _processes(self) -> dict[int, str]:
+        found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 with contextlib.suppress(OSError):
                     if str(self.root).encode() in (entry / "environ").read_bytes():
-                        found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                        words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                        found[int(entry.name)] = words
         return found
+
+    def kill(self, *words: str) -> None:
+        """Kill -9 the processes of this folder with these words, once there are any."""
+        deadline = time.monotonic() + LIMIT_S
+        found: list[int] = []
+        while not found:
+            assert time.monotonic() < deadline, f"no process of {words} was seen"
+            time.sleep(0.02)
+            lines = self._processes()
+            found = [pid for pid, line in lines.items() if set(words) <= set(line.split())]
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+
+    def wait_for(self, start: str) -> None:
+        """Wait until a stub stage has noted this start (see ``starts``)."""
+        deadline = time.monotonic() + LIMIT_S
+        while start not in self.starts:
+            assert time.monotonic() < deadline, f"{start!r} did not come; {self.starts}"
+            time.sleep(0.05)
 
     @contextlib.contextmanager
     def servers(self, **environment: str) -> Iterator["Prefect"]:
@@ -119,40 +144,93 @@ class World:
         done = self.cli("up", **environment)
         try:
             assert done.returncode == 0, done.stderr
-            yield Prefect(done.stdout.splitlines()[0].split()[1])
+            prefect, mlflow = (line.split()[1] for line in done.stdout.splitlines()[:2])
+            yield Prefect(prefect, mlflow)
         finally:
             self.cli("down")
+
+
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 class Prefect:
     """The few calls of Prefect's REST interface that the tests make."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, mlflow: str) -> None:
+        """``mlflow`` is the address of the MLflow server beside it."""
+        self.url, self.mlflow = url, mlflow
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/api{path}", data, headers)
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return json.load(response)
-
-    def trigger(self, deployment: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Create a flow run of ``flow/deployment`` and wait for its end."""
-        identity = self.call(f"/deployments/name/{deployment}")["id"]
-        made = self.call(f"/deployments/{identity}/create_flow_run", {"parameters": parameters})
         deadline = time.monotonic() + LIMIT_S
         while True:
-            run = dict(self.call(f"/flow_runs/{made['id']}"))
-            if run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                # Prefect asks its clients to come back while its SQLite database is locked
+                if error.code != 503 or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.5)
+
+    def start(
+        self, deployment: str, parameters: dict[str, Any], **environment: str
+    ) -> dict[str, Any]:
+        """Create a flow run of ``flow/deployment``, with more variables for its process."""
+        identity = self.call(f"/deployments/name/{deployment}")["id"]
+        asked: dict[str, Any] = {"parameters": parameters}
+        if environment:
+            asked["job_variables"] = {"env": environment}
+        return dict(self.call(f"/deployments/{identity}/create_flow_run", asked))
+
+    def wait(self, flow_run: str, run_count: int = 1) -> dict[str, Any]:
+        """Wait until a flow run has ended, for the ``run_count``-th time."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            run = dict(self.call(f"/flow_runs/{flow_run}"))
+            if run["run_count"] >= run_count and run["state_type"] in ENDED:
                 return run
             assert time.monotonic() < deadline, f"the flow run stayed {run['state_name']}"
             time.sleep(0.5)
 
+    def trigger(
+        self, deployment: str, parameters: dict[str, Any], **environment: str
+    ) -> dict[str, Any]:
+        """Create a flow run of ``flow/deployment`` and wait for its end."""
+        return self.wait(self.start(deployment, parameters, **environment)["id"])
+
+    def retry(self, flow_run: str) -> dict[str, Any]:
+        """What the button Retry does, and wait for the end."""
+        count = self.call(f"/flow_runs/{flow_run}")["run_count"]
+        state = {"type": "SCHEDULED", "name": "AwaitingRetry"}
+        answer = self.call(f"/flow_runs/{flow_run}/set_state", {"state": state})
+        assert answer["status"] == "ACCEPT", answer
+        return self.wait(flow_run, count + 1)
+
+    def named(self, name: str) -> dict[str, Any]:
+        """The flow run of a name, once it runs under it."""
+        deadline = time.monotonic() + LIMIT_S
+        while not (found := self._runs("flow_runs", name)):
+            assert time.monotonic() < deadline, f"no flow run is called {name}"
+            time.sleep(0.5)
+        assert len(found) == 1
+        return found[0]
+
+    def newest(self, kind: str, name: str) -> dict[str, Any]:
+        """The latest of the ``flow_runs`` or ``task_runs`` of a name."""
+        return max(self._runs(kind, name), key=lambda run: str(run["created"]))
+
     def states(self, kind: str, name: str) -> list[str]:
         """States of all ``flow_runs`` or ``task_runs`` of a name, sorted."""
-        runs = self.call(f"/{kind}/filter", {})
-        return sorted(run["state_name"] for run in runs if run["name"] == name)
+        return sorted(run["state_name"] for run in self._runs(kind, name))
+
+    def _runs(self, kind: str, name: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.call(
+            f"/{kind}/filter", {kind: {"name": {"any_": [name]}}}
+        )
+        return found
 
 
 def mlflow_runs(root: Path, experiment: str = "anchorloop") -> dict[str, Any]:
