@@ -18,7 +18,7 @@ DEMO_METHOD ?= anchorloop
 help:
 	@echo "make demo         set up and run three outer iterations on the built-in tiny model"
 	@echo "make test         set up and run the tests (at most 20 minutes on two cores)"
-	@echo "make test-system  the tests that need Docker and other system parts, and test-verl"
+	@echo "make test-system  the tests that need Docker, Chromium and other system parts, and test-verl"
 	@echo "make test-verl    the tests of the GPU backend, with the real verl and vLLM on CPU"
 	@echo "make soak         long runs: the sandbox soak"
 	@echo "make lint         formatter, linter, type checker, import contracts"

@@ -170,10 +170,15 @@ class LocalRunning:
 def _docker(image: str | None = None) -> Launcher:
     from tasks.docker_launcher import DockerLauncher  # needs a third of a second
 
-    return DockerLauncher(image or os.environ.get("ANCHORLOOP_IMAGE") or DEFAULT_IMAGE)
+    return DockerLauncher(default_image(image))
 
 
 LAUNCHERS: dict[str, Callable[..., Launcher]] = {"local": LocalLauncher, "docker": _docker}
+
+
+def default_image(image: str | None) -> str:
+    """The image of the launcher ``docker``: the one given, ANCHORLOOP_IMAGE, or ours."""
+    return image or os.environ.get("ANCHORLOOP_IMAGE") or DEFAULT_IMAGE
 
 
 def default_launcher() -> str:

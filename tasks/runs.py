@@ -22,7 +22,7 @@ import yaml
 from pydantic import ValidationError
 
 from tasks.home import Home, home
-from tasks.launchers import DEFAULT_IMAGE, Launcher, default_launcher, launcher
+from tasks.launchers import Launcher, default_image, default_launcher, launcher
 from tasks.todo import must_run
 from tasks.tracking import Tracker
 from training.config import ExperimentConfig
@@ -65,7 +65,7 @@ class RunSettings:
     @property
     def stage_image(self) -> str | None:
         """Name of the image that stages run in, None where they run on this machine."""
-        return self.image or (DEFAULT_IMAGE if self.launcher == "docker" else None)
+        return default_image(self.image) if self.launcher == "docker" else None
 
 
 class Run:

@@ -5,24 +5,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 PICTURES = Path(__file__).parents[2] / "build" / "screenshots"
 
 
 @pytest.fixture(scope="session")
-def pictures() -> Iterator[Path]:
-    """An empty folder of pictures, named at the end of the session."""
+def pictures() -> Path:
+    """An empty folder for pictures."""
     shutil.rmtree(PICTURES, ignore_errors=True)
     PICTURES.mkdir(parents=True)
-    yield PICTURES
-    print(f"\nscreenshots: {PICTURES}")
+    return PICTURES
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the pictures are, also after a failure."""
+    if any(PICTURES.glob("*.png")):
+        terminalreporter.write_line(f"pictures of the pages: {PICTURES}")
 
 
 @pytest.fixture(scope="session")
-def browser():  # type: ignore[no-untyped-def]
+def browser() -> Iterator[Browser]:
     """A headless browser that reaches this machine alone."""
-    from playwright.sync_api import sync_playwright
-
     program = shutil.which("chromium")
     assert program, "Chromium is not installed; apt-get install chromium"
     with sync_playwright() as driver:
