@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flows.services import POOL, ServiceError
+from tasks.secrets import redact
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 180.0
@@ -61,4 +62,4 @@ def _run(module: str, arguments: list[str], environment: Mapping[str, str]) -> N
     )
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip()[-500:]
-        raise ServiceError(f"{module} {' '.join(arguments[:2])} failed: {said}")
+        raise ServiceError(f"{module} {' '.join(arguments[:2])} failed: {redact(said)}")

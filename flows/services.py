@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from flows.processes import (
     port_is_free,
     start_ticks,
 )
+from flows.server_settings import SettingsError, mlflow_server, prefect_client, prefect_server
 from tasks.home import HEARTBEAT, QUIET, Home
-from tasks.tracking import make_store
+from tasks.secrets import redact
 from training.locking import try_exclusive
 
 START_S = 120.0
@@ -127,22 +128,35 @@ class Services:
         url = f"http://127.0.0.1:{port}"
         guard = [sys.executable, str(Path(__file__).with_name("guard.py"))]
         server = ["-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        settings = {
+            "PREFECT_API_URL": f"{url}/api",
+            "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        }
         return self._start(
             "prefect",
             [*guard, str(self._users), str(self._keep), sys.executable, *server],
             port,
             url,
+            settings,
         )
 
     def start_mlflow(self) -> Service:
-        """Start the MLflow server on this root's own store; returns before it answers."""
-        make_store(self._home.tracking_uri, self._home.tracking_artifacts)
+        """Start the MLflow server on this root's own store; returns before it answers.
+
+        Raises ServiceError when the store cannot be opened.
+        """
+        try:
+            arguments, settings = mlflow_server(self._home, os.environ)
+        except SettingsError as error:
+            raise ServiceError(str(error)) from error
+        except Exception as error:  # whatever the database's driver raises is the answer
+            said = redact(str(error).partition("\n")[0])
+            shown = redact(self._home.tracking_uri)
+            raise ServiceError(f"the MLflow store {shown} cannot be opened: {said}") from error
         port = self._pick("mlflow")
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
-        command += ["--port", str(port), "--workers", "1"]
-        command += ["--backend-store-uri", self._home.tracking_uri]
-        command += ["--default-artifact-root", self._home.tracking_artifacts.as_uri()]
-        return self._start("mlflow", command, port, f"http://127.0.0.1:{port}")
+        command += ["--port", str(port), "--workers", "1", *arguments]
+        return self._start("mlflow", command, port, f"http://127.0.0.1:{port}", settings)
 
     def start_worker(self) -> None:
         """Start a process worker, unless it is up; its queues limit how much runs at once."""
@@ -172,7 +186,7 @@ class Services:
             own[HEARTBEAT] = state["heartbeat"]
         if "mlflow" in state["ports"]:
             own["ANCHORLOOP_MLFLOW_URL"] = f"http://127.0.0.1:{state['ports']['mlflow']}"
-        return {**QUIET, **own}
+        return {**QUIET, **own, **prefect_client(os.environ)}
 
     def keep_heartbeat(self, seconds: float) -> None:
         """Have every process of this root beat as often as the server's automation expects."""
@@ -220,16 +234,21 @@ class Services:
             if not self._keep.exists() and try_exclusive(handle.fileno()) and service.alive:
                 self.stop(service.name)
 
-    def _start(self, name: str, command: list[str], port: int, url: str) -> Service:
+    def _start(
+        self,
+        name: str,
+        command: list[str],
+        port: int,
+        url: str,
+        settings: Mapping[str, str] | None = None,
+    ) -> Service:
         log = self._home.state / "logs" / f"{name}.log"
         log.parent.mkdir(exist_ok=True)
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
-        environment = {**inherited, **self.environment()}
         if name == "prefect":
-            environment["PREFECT_API_URL"] = f"{url}/api"
-            environment["PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT"] = "false"
-        if name == "mlflow":
-            environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
+            inherited = prefect_server(os.environ)
+        else:
+            inherited = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+        environment = {**inherited, **self.environment(), **(settings or {})}
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,

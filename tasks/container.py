@@ -15,6 +15,7 @@ from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 
 from tasks.home import QUIET
 from tasks.launchers import THREADS, Job
+from tasks.secrets import PASSED_TO_FETCH
 from training.errors import ConfigError
 from training.gpu_locks import lock_folder
 from training.sandbox.isolation import BESIDE
@@ -25,7 +26,6 @@ HOME = "/opt/anchorloop"
 """Where the image has its own copy of our code and the sandbox's environment."""
 
 _PASSED = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "RAY_ADDRESS")
-_PASSED_TO_FETCH = ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 _CACHE = "/cache/huggingface"
 _SANDBOX = "/run/anchorloop-sandbox"
 _LOCKS = "/tmp/anchorloop-gpus"
@@ -139,7 +139,7 @@ the driver has, so no other code may run under it."""
 
 
 def _environment(spec: StageSpec, machine: Machine, fetches: bool) -> dict[str, str]:
-    names = (*_PASSED, *(_PASSED_TO_FETCH if fetches else ()))
+    names = (*_PASSED, *(PASSED_TO_FETCH if fetches else ()))
     given = {name: machine.environment[name] for name in names if name in machine.environment}
     # The user has no entry in the image's list of users, and some libraries ask for one.
     made = {"HOME": "/tmp", "USER": "anchorloop", "PYTHONPATH": HOME}

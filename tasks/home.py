@@ -13,6 +13,10 @@ QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
 """Environment of every process of ours: nothing reports to anybody."""
@@ -71,7 +75,13 @@ class Home:
 
     @property
     def tracking_uri(self) -> str:
-        """The MLflow store of this root: an SQLite file."""
+        """The MLflow store of this root: ``MLFLOW_BACKEND_STORE_URI``, else an SQLite file.
+
+        It may hold a password: store and print it by ``tasks.secrets.redact`` alone.
+        """
+        given = os.environ.get("MLFLOW_BACKEND_STORE_URI")
+        if given:
+            return given
         folder = _private(self.state / "mlflow")
         return f"sqlite:///{folder / 'mlflow.db'}"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tasks.home import QUIET
+from tasks.secrets import stage_environment
 
 _LEASH = Path(__file__).with_name("leash.py")
 THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
@@ -119,7 +120,12 @@ class LocalLauncher:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**THREADS, **os.environ, **QUIET, "PYTHONPATH": path},
+                env={
+                    **THREADS,
+                    **stage_environment(job.stage, os.environ),
+                    **QUIET,
+                    "PYTHONPATH": path,
+                },
             )
         return LocalRunning(process, job.log)
 

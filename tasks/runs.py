@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from tasks.home import Home, home
 from tasks.launchers import Launcher, default_image, default_launcher, launcher
+from tasks.secrets import has_secret, redact
 from tasks.todo import must_run
 from tasks.tracking import Tracker
 from training.config import ExperimentConfig
@@ -86,10 +87,10 @@ class Run:
     @cached_property
     def tracker(self) -> Tracker:
         """Where the run reports to MLflow."""
-        own = self.settings.tracking_uri == self.home.tracking_uri
+        own = self.settings.tracking_uri == redact(self.home.tracking_uri)
         return Tracker(
             self.folder / "tracking",
-            self.settings.tracking_uri,
+            self.home.tracking_uri if own else self.settings.tracking_uri,
             self.settings.study,
             self.settings.uid,
             self.home.tracking_artifacts if own else None,
@@ -211,9 +212,11 @@ def create(
 ) -> RunSettings:
     """Make the folder of a new run, or check that an existing one was asked the same.
 
-    ``where`` is the launcher (None: that of the existing run, else the default one), ``image`` its
-    container image; ``on_busy`` and ``forked_from`` are those of RunSettings. Raises RunError,
-    with the difference, when it was asked something else, and for a launcher that does not exist.
+    ``where`` is the launcher (None: that of the existing run, else the default one), ``image``
+    its container image; ``tracking_uri`` None means ``MLFLOW_TRACKING_URI``, else the root's own store;
+    ``on_busy`` and ``forked_from`` are those of RunSettings. Raises RunError, with the difference,
+    when it was asked something else, and for a launcher that does not exist or an address that
+    carries a password.
     """
     place = home()
     try:
@@ -240,8 +243,10 @@ def create(
         if where or image:
             settings = replace(settings, launcher=where or settings.launcher, image=image)
         _check_launcher(settings)
+        _check_tracking(settings, place)
     else:
-        uri = tracking_uri or place.tracking_uri
+        given = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        uri = given or redact(place.tracking_uri)
         settings = RunSettings(
             name,
             uuid.uuid4().hex,
@@ -254,6 +259,7 @@ def create(
             forked_from,
         )
         _check_launcher(settings)
+        _check_tracking(settings, place)
         folder.mkdir(mode=0o700, exist_ok=True)
         place.announce()
         text = yaml.safe_dump(asked, sort_keys=False, allow_unicode=True)
@@ -267,6 +273,22 @@ def _check_launcher(settings: RunSettings) -> None:
         launcher(settings.launcher, settings.image)
     except ValueError as error:
         raise RunError(str(error)) from None
+
+
+def _check_tracking(settings: RunSettings, place: Home) -> None:
+    """Passwords are neither stored nor found in a command line: they come by the environment."""
+    uri, shown = settings.tracking_uri, redact(settings.tracking_uri)
+    if has_secret(uri):
+        raise RunError(
+            f"tracking address {shown} carries a password; give a server's login by "
+            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or by MLFLOW_TRACKING_TOKEN, "
+            "and a database by MLFLOW_BACKEND_STORE_URI"
+        )
+    if ":***@" in uri and uri != redact(place.tracking_uri):
+        raise RunError(
+            f"run '{settings.name}' reports to {uri}, whose password is not stored; set "
+            "MLFLOW_BACKEND_STORE_URI as when it began, or name another --tracking-uri"
+        )
 
 
 def read_settings(folder: Path) -> RunSettings:

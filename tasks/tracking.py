@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.journal import Journal
+from tasks.secrets import redact
 
 log = logging.getLogger("anchorloop.tracking")
 
@@ -52,8 +53,8 @@ class Tracker:
     ) -> None:
         """Keep the journal in ``folder`` and send to ``uri``, experiment ``study``.
 
-        ``uid`` tells runs of equal names apart; ``artifacts`` is given for a local SQLite store,
-        which is made if need be, and says where its files go.
+        ``uid`` tells runs of equal names apart; ``artifacts`` is given for a database that is
+        used without a server: its tables are made if need be, and its files go there.
         """
         self._opened: set[str] = set()
         self.journal = Journal(folder / "journal.jsonl")
@@ -129,13 +130,18 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def make_store(uri: str, artifacts: Path) -> None:
-    """Make the SQLite store of ``uri`` unless it is there, whole or not at all.
+    """Make the tables of the store ``uri`` unless they are there; an SQLite file whole or not.
 
     MLflow makes its tables one by one, and a process killed meanwhile would leave a file that
     nothing can open again; so they are made in a file of another name, which is renamed.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
+    if not uri.startswith("sqlite:///"):
+        with artifacts.with_name("store.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            SqlAlchemyStore(uri, artifacts.as_uri())
+        return
     path = Path(uri.removeprefix("sqlite:///"))
     with path.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -170,12 +176,13 @@ class _Sender(threading.Thread):
         self.wake = threading.Event()
         self._journal, self._state_path = journal, state
         self._uri, self._study, self._uid, self._artifacts = uri, study, uid, artifacts
+        self._shown = redact(uri)
         self._stop_at: float | None = None
         self._client: Any = None
         self._sent_before: dict[tuple[str, str], set[int]] = {}
         self._made_here: set[str] = set()
         saved = json.loads(state.read_text()) if state.exists() else {}
-        same = saved.get("uri") == uri and saved.get("study") == study
+        same = saved.get("uri") == self._shown and saved.get("study") == study
         self._offset: int = min(saved["offset"], journal.size) if same else 0
         self._experiment: str | None = saved.get("experiment") if same else None
         self._ids: dict[str, str] = dict(saved.get("ids", {})) if same else {}
@@ -201,7 +208,7 @@ class _Sender(threading.Thread):
             except Exception as error:  # a server's trouble is never the run's
                 pause = min(max(RETRY_FIRST_S, 2 * pause), RETRY_MOST_S)
                 first = str(error).partition("\n")[0]
-                log.warning("tracking store %s: %s; trying again", self._uri, first[:200])
+                log.warning("tracking store %s: %s; trying again", self._shown, redact(first)[:200])
             if self._stop_at is not None and (pause == 0.0 or time.monotonic() > self._stop_at):
                 return
             if pause:
@@ -225,7 +232,7 @@ class _Sender(threading.Thread):
 
     def _save(self) -> None:
         content = {
-            "uri": self._uri,
+            "uri": self._shown,
             "study": self._study,
             "offset": self._offset,
             "experiment": self._experiment,
