@@ -54,6 +54,12 @@ class Service:
         return start_ticks(self.pid) == self.ticks
 
 
+def worker_command(name: str) -> list[str]:
+    """Command line of a process worker; its queues limit how much runs at once."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL]
+    return [*command, "--type", "process", "--name", name]
+
+
 class Services:
     """Starts, finds and stops the servers of one root folder."""
 
@@ -165,9 +171,7 @@ class Services:
                 self._start_worker()
 
     def _start_worker(self) -> Service:
-        command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL]
-        command += ["--type", "process", "--name", "local"]
-        return self._start("worker", command, 0, "")
+        return self._start("worker", worker_command("local"), 0, "")
 
     def environment(self) -> dict[str, str]:
         """Variables with which a process talks to this root's Prefect server and only to it."""

@@ -1,7 +1,9 @@
-"""``anchorloop up`` and ``anchorloop down``: the servers and the worker of this folder."""
+"""``anchorloop up``, ``down`` and ``worker``: the servers of this folder, or work for a team's."""
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Annotated
 
 import typer
@@ -30,6 +32,33 @@ def up(
     print(f"MLflow   {mlflow.url}")
     if worker:
         print("worker   runs the deployments of prefect.yaml, one run at a time")
+
+
+def worker() -> None:
+    """Work for the Prefect server that PREFECT_API_URL names: register the flows, run them here.
+
+    Where PREFECT_WORKER_WEBSERVER_PORT is set, its health is told on that loopback port.
+    """
+    from flows.deploy import deploy
+    from flows.services import ServiceError, Services, worker_command
+    from tasks.home import home
+
+    server = os.environ.get("PREFECT_API_URL")
+    if not server:
+        raise UserError(
+            "PREFECT_API_URL is not set; set it to the team's server, such as "
+            "http://127.0.0.1:4200/api, or use `anchorloop up` for servers of your own"
+        )
+    own = {**Services(home()).environment(), "PREFECT_API_URL": server}
+    try:
+        deploy(own)
+    except ServiceError as error:
+        raise UserError(str(error)) from None
+    command = worker_command(socket.gethostname())
+    if os.environ.get("PREFECT_WORKER_WEBSERVER_PORT"):
+        own["PREFECT_WORKER_WEBSERVER_HOST"] = "127.0.0.1"
+        command.append("--with-healthcheck")
+    os.execve(command[0], command, {**os.environ, **own})
 
 
 def down() -> None:

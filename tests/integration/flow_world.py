@@ -1,5 +1,6 @@
 """The command line and its servers in a folder of their own, with stub stages or the real ones."""
 
+import base64
 import contextlib
 import json
 import os
@@ -139,13 +140,13 @@ class World:
             time.sleep(0.05)
 
     @contextlib.contextmanager
-    def servers(self, **environment: str) -> Iterator["Prefect"]:
-        """``anchorloop up``, and ``down`` afterwards."""
+    def servers(self, login: str | None = None, **environment: str) -> Iterator["Prefect"]:
+        """``anchorloop up``, and ``down`` afterwards; ``login`` is what Prefect asks for."""
         done = self.cli("up", **environment)
         try:
             assert done.returncode == 0, done.stderr
             prefect, mlflow = (line.split()[1] for line in done.stdout.splitlines()[:2])
-            yield Prefect(prefect, mlflow)
+            yield Prefect(prefect, mlflow, login)
         finally:
             self.cli("down")
 
@@ -156,13 +157,16 @@ ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 class Prefect:
     """The few calls of Prefect's REST interface that the tests make."""
 
-    def __init__(self, url: str, mlflow: str) -> None:
+    def __init__(self, url: str, mlflow: str, login: str | None = None) -> None:
         """``mlflow`` is the address of the MLflow server beside it."""
-        self.url, self.mlflow = url, mlflow
+        self.url, self.mlflow, self._login = url, mlflow, login
 
     def call(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
+        if self._login is not None:
+            login = base64.b64encode(self._login.encode()).decode()
+            headers["Authorization"] = f"Basic {login}"
         request = urllib.request.Request(f"{self.url}/api{path}", data, headers)
         deadline = time.monotonic() + LIMIT_S
         while True:

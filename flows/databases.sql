@@ -1,0 +1,2 @@
+-- The image of PostgreSQL makes the database prefect; this one is MLflow's.
+CREATE DATABASE mlflow OWNER anchorloop;
