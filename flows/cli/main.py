@@ -6,6 +6,7 @@ start at once.
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -25,6 +26,7 @@ from flows.cli import (
     status,
 )
 from flows.cli.errors import UserError
+from tasks.home import QUIET
 
 app = typer.Typer(
     name="anchorloop",
@@ -51,6 +53,7 @@ app.command("compare-runs")(compare_runs.compare_runs)
 
 def main() -> None:
     """Run the command line; a user's mistake ends in one sentence and exit status 2."""
+    os.environ.update(QUIET)  # before a library that it concerns is imported
     try:
         app()
     except UserError as error:
