@@ -22,7 +22,7 @@ help:
 	@echo "make test-verl    the tests of the GPU backend, with the real verl and vLLM on CPU"
 	@echo "make soak         long runs: the sandbox soak"
 	@echo "make lint         formatter, linter, type checker, import contracts"
-	@echo "make bench        benchmarks of engine, sandbox, grading and orchestration"
+	@echo "make bench        benchmarks of engine, sandbox, grading and operations"
 
 setup: .venv/.driver .sandbox/.ready
 
