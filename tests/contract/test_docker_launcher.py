@@ -210,6 +210,24 @@ def test_clean_removes_containers_that_nobody_comes_back_for(
     assert engine.containers.list(all=True) == []
 
 
+def test_a_container_shows_no_secret_of_the_driver(
+    world: Path, engine: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "PREFECT_API_AUTH_STRING", "API_KEY"):
+        monkeypatch.setenv(name, "canary")
+    stub_run(world, STUB_STEP_S="2")
+    first = driver(world)
+    until(lambda: begun(world))
+    (running,) = engine.containers.list()
+    shown = json.dumps(running.attrs)
+    os.kill(first.pid, signal.SIGINT)
+    assert first.wait(60) != 0
+    assert "anchorloop.identity" in shown
+    assert "canary" not in shown
+    kept = [path for path in world.rglob("*") if path.is_file()]
+    assert [path for path in kept if b"canary" in path.read_bytes()] == []
+
+
 def test_a_stage_is_cancelled_with_its_driver(world: Path, engine: docker.DockerClient) -> None:
     stub_run(world, STUB_STEP_S="2")
     first = driver(world)
