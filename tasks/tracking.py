@@ -133,14 +133,19 @@ def make_store(uri: str, artifacts: Path) -> None:
     """Make the tables of the store ``uri`` unless they are there; an SQLite file whole or not.
 
     MLflow makes its tables one by one, and a process killed meanwhile would leave a file that
-    nothing can open again; so they are made in a file of another name, which is renamed.
+    nothing can open again; so they are made in a file of another name, which is renamed. Raises
+    what the database's driver raises when it cannot be reached.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+    from sqlalchemy import create_engine
 
     if not uri.startswith("sqlite:///"):
+        engine = create_engine(uri)
+        engine.connect().close()  # MLflow would try for minutes
+        engine.dispose()
         with artifacts.with_name("store.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            SqlAlchemyStore(uri, artifacts.as_uri())
+            SqlAlchemyStore(uri, artifacts.as_uri()).engine.dispose()
         return
     path = Path(uri.removeprefix("sqlite:///"))
     with path.with_suffix(".lock").open("a") as lock:

@@ -111,16 +111,21 @@ def test_runs_on_postgres_with_logins(
     assert "whose password is not stored; set MLFLOW_BACKEND_STORE_URI" in again.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("MLFLOW_BACKEND_STORE_URI", "the MLflow store postgresql://team:***@127.0.0.1"),
+        ("PREFECT_SERVER_DATABASE_CONNECTION_URL", "the prefect server ended while starting; see"),
+    ],
+)
 def test_a_wrong_password_is_one_sentence_without_it(
-    tmp_path: Path, settings: dict[str, str]
+    tmp_path: Path, settings: dict[str, str], name: str, sentence: str
 ) -> None:
     world = World(tmp_path / "root", stubs=True)
-    wrong = settings["MLFLOW_BACKEND_STORE_URI"].replace("canary", "canary-wrong")
-    done = world.cli("up", "--no-worker", MLFLOW_BACKEND_STORE_URI=wrong)
+    done = world.cli("up", **{name: settings[name].replace("canary", "canary-wrong")})
     world.cli("down")
     assert done.returncode == 2
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("anchorloop: the MLflow store postgresql://team:***@127.0.0.1")
-    assert "authentication failed" in last
+    assert done.stderr.strip().splitlines()[-1].startswith(f"anchorloop: {sentence}")
     assert "canary" not in done.stderr + done.stdout
     assert holding(world.root, ("canary-wrong",)) == []
+    assert world.processes() == []
