@@ -34,7 +34,7 @@ with socket.socket() as plain:
     request = struct.pack("16sh14x", b"lo", 1)  # IFF_UP
     fcntl.ioctl(plain, 0x8914, request)  # SIOCSIFFLAGS
 with open("resolv.conf", "w") as names:
-    names.write("nameserver 192.0.2.1\n")  # one on loopback would not be counted
+    names.write("nameserver 192.0.2.1")  # one on loopback would not be counted
 subprocess.check_call(["mount", "--bind", "resolv.conf", "/etc/resolv.conf"])
 before = tried()
 statuses = [subprocess.call(command) for command in json.loads(sys.argv[1])]
