@@ -135,6 +135,12 @@ def test_an_address_that_carries_a_password_is_refused(
     assert not list(world.root.rglob("run.json"))
 
 
+def test_a_worker_must_be_told_for_whom(tmp_path: Path) -> None:
+    done = World(tmp_path / "root", stubs=True).cli("worker")
+    assert done.returncode == 2
+    assert done.stderr.startswith("anchorloop: PREFECT_API_URL is not set; set it to the team's")
+
+
 def test_a_new_run_reports_where_the_environment_says(tmp_path: Path) -> None:
     world = World(tmp_path / "root", stubs=True)
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
