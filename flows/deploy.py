@@ -20,7 +20,7 @@ def deploy(environment: Mapping[str, str]) -> None:
 
     Raises ServiceError with the end of Prefect's own message.
     """
-    _run("prefect", ["work-pool", "create", POOL, "--type", "process", "--overwrite"], environment)
+    _run("flows.work_pool", [POOL], environment)
     _run("prefect", ["--no-prompt", "deploy", "--all"], environment)
     _run("flows.form", [POOL, QUEUE], environment)
 

@@ -88,7 +88,7 @@ class Home:
     @property
     def tracking_artifacts(self) -> Path:
         """Artifacts of this root's own MLflow store."""
-        return _private(self.state / "mlflow" / "artifacts")
+        return _private(_private(self.state / "mlflow") / "artifacts")
 
 
 def home() -> Home:
