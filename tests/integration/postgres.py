@@ -44,11 +44,12 @@ def postgres(databases: tuple[str, ...]) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     try:
-        call("initdb", "-U", "team", "--auth=scram-sha-256", f"--pwfile={folder / 'password'}")
+        password = f"--pwfile={folder / 'password'}"
+        call("initdb", "-U", "anchorloop", "--auth=scram-sha-256", password)
         options = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder} -c fsync=off"
         call("pg_ctl", "-w", "-l", str(folder / "log"), "-o", options, "start")
         try:
-            where = f"team:{ESCAPED}@127.0.0.1:{port}"
+            where = f"anchorloop:{ESCAPED}@127.0.0.1:{port}"
             for name in databases:
                 rows(f"postgresql://{where}/postgres", f"CREATE DATABASE {name}")
             yield where

@@ -99,7 +99,7 @@ def test_runs_on_postgres_with_logins(
     )
     assert greedy == [("r", 0, 0.375), ("r", 1, 0.5), ("s", 0, 0.375)]
     stored = json.loads((world.root / "runs" / "r" / "run.json").read_text())["tracking_uri"]
-    assert stored == f"postgresql://team:***@{database.rpartition('@')[2]}/mlflow"
+    assert stored == f"postgresql://anchorloop:***@{database.rpartition('@')[2]}/mlflow"
     assert holding(world.root, SECRETS) == []
     for address in (prefect_db, mlflow_db):
         content = dump(address).decode()
@@ -114,7 +114,7 @@ def test_runs_on_postgres_with_logins(
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("MLFLOW_BACKEND_STORE_URI", "the MLflow store postgresql://team:***@127.0.0.1"),
+        ("MLFLOW_BACKEND_STORE_URI", "the MLflow store postgresql://anchorloop:***@127.0.0.1"),
         ("PREFECT_SERVER_DATABASE_CONNECTION_URL", "the prefect server ended while starting; see"),
     ],
 )
