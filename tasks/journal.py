@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from training.store import append_line
+
 
 class Journal:
     """Append-only JSON lines, safe for one writing process with several threads.
@@ -30,7 +32,7 @@ class Journal:
         self._size = content.rfind(b"\n") + 1
         for line in content[: self._size].splitlines():
             self._remember(json.loads(line))
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)
         os.truncate(path, self._size)
 
     @property
@@ -39,7 +41,7 @@ class Journal:
         return self._size
 
     def add(self, part: str, op: str, **content: Any) -> None:
-        """Append one entry."""
+        """Append one entry. Raises DiskFullError, as all methods that append."""
         with self._lock:
             self._append({"part": part, "op": op, **content})
 
@@ -92,8 +94,7 @@ class Journal:
 
     def _append(self, entry: dict[str, Any]) -> None:
         line = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
-        self._file.write(line)
-        self._file.flush()
+        append_line(self._file, line)
         self._size += len(line)
         self._remember(entry)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tasks.home import QUIET
+from tasks.oom import oom_kills
 from tasks.secrets import stage_environment
 
 _LEASH = Path(__file__).with_name("leash.py")
@@ -55,8 +56,11 @@ class Running(Protocol):
 
     log: Path
     """What it prints."""
-    out_of_memory: bool
-    """Whether it is known to have been killed for want of memory; meaningful after its end."""
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it is known to have been killed for want of memory; meaningful after its end."""
+        ...
 
     def wait(self, seconds: float) -> int | None:
         """Wait at most so long; exit status, negative for a signal, or None while it runs."""
@@ -133,11 +137,15 @@ class LocalLauncher:
 class LocalRunning:
     """A stage's subprocess and its process group."""
 
-    out_of_memory = False
-    """Of a killed process nobody says why it was killed."""
-
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self._process, self.log = process, log
+        self._oom_kills = oom_kills()
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it was killed, and the kernel has killed for want of memory meanwhile."""
+        killed = self._process.returncode == -signal.SIGKILL
+        return killed and oom_kills() > self._oom_kills
 
     @property
     def pid(self) -> int:

@@ -32,7 +32,7 @@ from training.errors import ConfigError
 from training.locking import try_exclusive
 from training.plan import PlanEntry, plan
 from training.spec import StageSpec, canonical_json, differences
-from training.store import Store, write_atomic
+from training.store import Store, append_line, write_atomic
 
 log = logging.getLogger("anchorloop")
 
@@ -136,9 +136,9 @@ class Run:
         return must_run([(e.identity, e.spec) for e in self.entries], self.store.found)
 
     def record(self, outcome: dict[str, Any]) -> None:
-        """Remember what became of a stage (one line of stages.jsonl)."""
-        with (self.folder / "stages.jsonl").open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(outcome) + "\n")
+        """Remember what became of a stage (one line of stages.jsonl). Raises DiskFullError."""
+        with (self.folder / "stages.jsonl").open("ab", buffering=0) as handle:
+            append_line(handle, json.dumps(outcome).encode() + b"\n")
         self._remember(outcome["identity"])
 
     def outcomes(self, iteration: int) -> list[dict[str, Any]]:

@@ -20,11 +20,13 @@ from tasks.runs import Run
 from tasks.tracking import PARENT, child
 from tasks.watch import Progress, StepTail, read_alarms, read_progress
 from training.algorithms.alarms import Alarm
+from training.disk import REMEDY
 from training.errors import StageError
 from training.gpu_locks import gpu_in_use, gpus_of
 from training.plan import PlanEntry
 from training.spec import interpreter
 from training.stages.alarm_log import ALARMS
+from training.stages.failure import MEMORY_ADVICE, STATUS_DISK_FULL
 from training.store import Place, write_atomic
 
 log = logging.getLogger("anchorloop")
@@ -203,7 +205,7 @@ def _see_through(
         raise StageFailed(entry, "interrupted", message, running.log)
     if status != 0 or run.store.verify(entry.identity) is None:
         if running.out_of_memory:
-            message = "it was killed at the memory limit of its container"
+            message = f"it was killed for want of memory. {MEMORY_ADVICE}"
             raise StageFailed(entry, "out_of_memory", message, running.log)
         kind, message, again = _failure(run.store.place(entry.identity), before, status)
         raise StageFailed(entry, kind, message, running.log, again)
@@ -229,6 +231,8 @@ def _failure(place: Place, before: tuple[int, int] | None, status: int) -> tuple
             return str(raw["kind"]), str(raw["message"]), bool(raw["again"])
         except (OSError, ValueError, KeyError):
             pass
+    if status == STATUS_DISK_FULL:
+        return "infra", f"the disk is full; {REMEDY}", False
     if status == -9:
         return "interrupted", "its process was killed (by a person, or for want of memory)", True
     if status < 0:

@@ -46,7 +46,10 @@ def child(iteration: int) -> str:
 
 
 class Tracker:
-    """What a run says about itself. Parts are ``PARENT`` and ``child(t)``; no method raises."""
+    """What a run says about itself. Parts are ``PARENT`` and ``child(t)``.
+
+    No method raises for a server's sake; DiskFullError, when the run folder takes no more, is raised.
+    """
 
     def __init__(
         self, folder: Path, uri: str, study: str, uid: str, artifacts: Path | None = None

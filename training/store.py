@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from training.disk import REMEDY, is_full
 from training.errors import DiskFullError, InfraError
@@ -98,7 +98,9 @@ class Store:
             raw = json.loads((place.artifact / MANIFEST).read_text(encoding="utf-8"))
             retired = frozenset(_read_json(place.artifact / RETIRED).get("files", []))
             manifest = Manifest(raw["files"], raw["payload_sha256"], retired)
-            seen = {} if full else _read_json(place.root / "verified.json")
+            if full:  # a bit that the disk lost must also be seen by the next who asks
+                (place.root / "verified.json").unlink(missing_ok=True)
+            seen = _read_json(place.root / "verified.json")
             checked = {}
             for name, expected in manifest.files.items():
                 if name in retired:
@@ -308,6 +310,23 @@ def write_atomic(path: Path, text: str) -> None:
             raise DiskFullError(
                 f"no space left for {path.name} in {path.parent}; {REMEDY}"
             ) from error
+        raise
+
+
+def append_line(file: IO[bytes], line: bytes) -> None:
+    """Append one line to an unbuffered file, whole or not at all.
+
+    Raises DiskFullError when the disk is full.
+    """
+    before = os.fstat(file.fileno()).st_size
+    try:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        os.truncate(file.fileno(), before)
+        if is_full(error):
+            raise DiskFullError(f"no space left for {Path(file.name).name}; {REMEDY}") from error
         raise
 
 

@@ -52,13 +52,23 @@ app.command("compare-runs")(compare_runs.compare_runs)
 
 
 def main() -> None:
-    """Run the command line; a user's mistake ends in one sentence and exit status 2."""
+    """Run the command line.
+
+    A user's mistake ends in one sentence and exit status 2, a full disk in one and status 1.
+    """
     os.environ.update(QUIET)  # before a library that it concerns is imported
     try:
         app()
     except UserError as error:
         print(f"anchorloop: {error}", file=sys.stderr)
         sys.exit(2)
+    except Exception as error:
+        from training.disk import REMEDY, is_full
+
+        if not is_full(error):
+            raise
+        print(f"anchorloop: the disk is full ({error}); {REMEDY}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

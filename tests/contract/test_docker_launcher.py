@@ -245,7 +245,10 @@ def test_a_kill_for_want_of_memory_is_told_apart(
     new_run(GLUTTON)
     small = DockerLauncher
     monkeypatch.setitem(launchers.LAUNCHERS, "docker", lambda image: small(image, mounts(), MEMORY))
-    with driving("r") as run, pytest.raises(StageFailed, match="out_of_memory: it was killed") as e:
+    with (
+        driving("r") as run,
+        pytest.raises(StageFailed, match="out_of_memory: it was killed for want") as e,
+    ):
         run_stage(run, run.entry(0, "base_model"))
     assert e.value.kind == "out_of_memory"
 

@@ -10,8 +10,9 @@ import pytest
 
 from training.errors import ConfigError, InfraError, Interrupted, NumericError
 from training.spec import StageSpec
-from training.stages.__main__ import STAGES, classify
+from training.stages.__main__ import STAGES
 from training.stages.base import StageContext, read_jsonl, truncate_jsonl, write_jsonl
+from training.stages.failure import classify
 from training.store import Store
 
 CANDIDATES = [
@@ -110,6 +111,8 @@ def test_every_stage_is_a_module() -> None:
         (NumericError("x"), "numeric"),
         (Interrupted("x"), "interrupted"),
         (MemoryError(), "out_of_memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 GB"), "out_of_memory"),
+        (RuntimeError("Error while serializing: No space left on device (os error 28)"), "infra"),
         (OSError(28, "No space left on device"), "infra"),
         (ValueError("x"), "bug"),
     ],
@@ -133,9 +136,10 @@ def test_metrics_refuse_what_is_not_a_number(store: Store) -> None:
 
 def test_a_torn_line_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 0}\n{"step": 1}\n{"st', encoding="utf-8")
+    text = "one line\u2028for JSON"
+    path.write_text(f'{{"step": 0, "x": "{text}"}}\n{{"step": 1}}\n{{"st', encoding="utf-8")
     truncate_jsonl(path, 5)
-    assert read_jsonl(path) == [{"step": 0}, {"step": 1}]
+    assert read_jsonl(path) == [{"step": 0, "x": text}, {"step": 1}]
 
 
 def test_a_section_outside_the_spec_cannot_be_read(store: Store) -> None:

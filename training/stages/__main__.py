@@ -6,23 +6,20 @@ Exit status 0 and a complete ``artifact/result.json`` mean done. Anything else l
 
 import argparse
 import importlib
-import json
 import logging
 import shutil
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-from training.disk import REMEDY, is_full
-from training.errors import Interrupted, Kind, StageError
+from training.errors import Interrupted
 from training.gpu_locks import gpus_of, holding_gpus
 from training.spec import StageSpec
 from training.stages.base import StageContext, StageResult
-from training.store import Store, write_atomic
+from training.stages.failure import record_failure
+from training.store import Store
 
 STAGES = (
     "base_model",
@@ -33,9 +30,6 @@ STAGES = (
     "executor",
     "evaluation",
 )
-
-log = logging.getLogger("training.stages")
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the stage named on the command line; returns the exit status."""
@@ -60,8 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             with holding_gpus(gpus_of(spec)):
                 run_stage(spec, store, attempt)
     except (Exception, KeyboardInterrupt, MemoryError) as error:
-        _record_failure(place.work, error)
-        return 1
+        return record_failure(place.work, error)
     return 0
 
 
@@ -95,42 +88,6 @@ def run_stage(spec: StageSpec, store: Store, attempt: int) -> None:
     )
 
 
-def classify(error: BaseException) -> Kind:
-    """The kind of failure an exception stands for."""
-    if isinstance(error, StageError):
-        return error.kind
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return "out_of_memory"
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    if isinstance(error, OSError) or is_full(error):
-        return "infra"
-    return "bug"
-
-
-def _record_failure(work: Path, error: BaseException) -> None:
-    kind = classify(error)
-    full = is_full(error)
-    if full:  # what the next attempt makes anew has to give way to the reason of this one
-        for unfinished in (work / "payload", *work.glob("checkpoints/*.partial")):
-            shutil.rmtree(unfinished, ignore_errors=True)
-    trace = work / "failure.traceback.txt"
-    write_atomic(trace, "".join(traceback.format_exception(error)))
-    message = str(error) or type(error).__name__
-    if not isinstance(error, StageError):
-        message = f"{type(error).__name__}: {message}"
-        message = f"the disk is full ({message}); {REMEDY}" if full else message
-    failure: dict[str, Any] = {
-        "kind": kind,
-        "message": message,
-        "traceback_file": trace.name,
-        "again": getattr(error, "again", not full),
-    }
-    write_atomic(work / "failure.json", json.dumps(failure))
-    log.error("%s: %s", kind, message)
-    print(f"{kind}: {message}", file=sys.stderr)
-
-
 def _earlier_seconds(work: Path) -> float:
     """Seconds that earlier attempts spent (the last time stamp each left in its log folder)."""
     total = 0.0
@@ -138,7 +95,8 @@ def _earlier_seconds(work: Path) -> float:
         stamps = [path.stat().st_mtime for path in folder.iterdir()]
         started = folder.joinpath("started")
         if stamps and started.exists():
-            total += max(stamps) - float(started.read_text(encoding="utf-8"))
+            # a clock that was set back meanwhile must not take away what others spent
+            total += max(0.0, max(stamps) - float(started.read_text(encoding="utf-8")))
     return total
 
 

@@ -80,12 +80,12 @@ class StageContext:
         )
 
     def input(self, name: str) -> Path:
-        """Artifact folder of an input, verified.
+        """Artifact folder of an input, every byte of it verified.
 
         InfraError when it is missing or damaged, or what this stage reads of it was retired.
         """
         identity = self.spec.inputs[name]
-        manifest = self._store.verify(identity)
+        manifest = self._store.verify(identity, full=name not in self._digests)
         if manifest is None:
             raise InfraError(
                 f"input '{name}' ({identity[:12]}) is missing or its bytes do not match its "
@@ -163,13 +163,14 @@ def truncate_jsonl(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["step"] < step:
-                kept.append(line)
-        except ValueError:  # the line a kill cut short
-            continue
-    write_atomic(path, "".join(line + "\n" for line in kept))
+    with path.open(encoding="utf-8") as handle:
+        for line in handle:
+            try:
+                if line.endswith("\n") and json.loads(line)["step"] < step:
+                    kept.append(line)
+            except ValueError:  # the line a kill cut short
+                continue
+    write_atomic(path, "".join(kept))
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -48,6 +48,10 @@ def step_size(ctx: StageContext, role: Role) -> tuple[float, float]:
     return rate, ctx.section(Curriculum).clip
 
 
+_SMALL_SAMPLE = 100
+"""Fewer trajectories than this are judged as if they were this many."""
+
+
 class InfraGuard:
     """Takes incomplete groups out, and stops the stage when there are too many of them."""
 
@@ -60,12 +64,12 @@ class InfraGuard:
         """The groups in order, None where a failure of our own machinery persisted.
 
         Raises `InfraError` when the share of failed trajectories of this attempt exceeds the
-        limit.
+        limit; a single failure in a small first batch does not.
         """
         failed = [sum(t.status is Status.INFRA for t in group) for group in groups]
         self.trajectories += sum(len(group) for group in groups)
         self.failures += sum(failed)
-        if self.failures > self.max_share * self.trajectories:
+        if self.failures > self.max_share * max(self.trajectories, _SMALL_SAMPLE):
             raise InfraError(
                 f"{self.failures} of {self.trajectories} trajectories failed in the sandbox or the "
                 f"engine, more than rollout.max_infra_share {self.max_share} allows; look at the "
