@@ -101,12 +101,16 @@ def _flow_run(flow: str, asked: dict[str, Any]) -> dict[str, Any]:
     except (StageFailed, StageError) as error:
         print(f"anchorloop: {error}", file=sys.stderr)
         raise typer.Exit(1) from None
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, RuntimeError) as error:
         if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 401:
             raise UserError(
                 "the Prefect server asks for a login; set PREFECT_API_AUTH_STRING to its "
                 "PREFECT_SERVER_API_AUTH_STRING"
             ) from None
+        if not isinstance(error, httpx.HTTPError) and not isinstance(
+            error.__cause__, httpx.HTTPError
+        ):
+            raise
         print(f"anchorloop: the Prefect server does not answer ({error})", file=sys.stderr)
         print("what is finished is kept; the same command goes on", file=sys.stderr)
         raise typer.Exit(1) from None

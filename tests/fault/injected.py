@@ -290,6 +290,7 @@ def full_disk(strike: _Always, argument: str) -> None:
 
 PLACES = {
     "checkpoint": ("training.trainers.torch.checkpoint", "", "_rng_state"),
+    "half checkpoint": ("training.trainers.torch.checkpoint", "torch", "save"),
     "payload": ("training.trainers.torch.backend", "", "save_model"),
     "metrics": ("training.stages.base", "StageContext", "log_metrics"),
     "outcome": ("tasks.runs", "Run", "record"),

@@ -31,6 +31,7 @@ STAGES = (
     "evaluation",
 )
 
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the stage named on the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m training.stages", description=__doc__)

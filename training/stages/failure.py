@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from training.disk import REMEDY, is_full
-from training.errors import Kind, StageError
+from training.errors import DiskFullError, Kind, StageError
 from training.store import write_atomic
 
 log = logging.getLogger("training.stages")
@@ -64,9 +64,10 @@ def record_failure(work: Path, error: BaseException) -> int:
     try:
         write_atomic(work / "failure.json", json.dumps(failure))
         write_atomic(trace, story)
-    except StageError:  # no room even for that
+    except DiskFullError:  # no room even for that
         _say(story)
-    return STATUS_DISK_FULL if full else STATUS
+        return STATUS_DISK_FULL
+    return STATUS
 
 
 def _say(text: str) -> None:
