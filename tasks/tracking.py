@@ -48,7 +48,7 @@ def child(iteration: int) -> str:
 class Tracker:
     """What a run says about itself. Parts are ``PARENT`` and ``child(t)``.
 
-    No method raises for a server's sake; DiskFullError, when the run folder takes no more, is raised.
+    No method raises for a server's sake; where the run folder takes no more: DiskFullError.
     """
 
     def __init__(
