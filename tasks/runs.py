@@ -212,11 +212,11 @@ def create(
 ) -> RunSettings:
     """Make the folder of a new run, or check that an existing one was asked the same.
 
-    ``where`` is the launcher (None: that of the existing run, else the default one), ``image``
-    its container image; ``tracking_uri`` None means ``MLFLOW_TRACKING_URI``, else the root's own store;
-    ``on_busy`` and ``forked_from`` are those of RunSettings. Raises RunError, with the difference,
-    when it was asked something else, and for a launcher that does not exist or an address that
-    carries a password.
+    ``where`` is the launcher (None: that of the existing run, else the default one), ``image`` its
+    container image; ``tracking_uri`` None means ``MLFLOW_TRACKING_URI``, else the root's own
+    store; ``on_busy`` and ``forked_from`` are those of RunSettings. Raises RunError, with the
+    difference, when it was asked something else, and for a launcher that does not exist or an
+    address that carries a password.
     """
     place = home()
     try:

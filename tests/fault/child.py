@@ -9,8 +9,8 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import training.trainers.torch.curriculum
-import training.trainers.torch.executor  # noqa: F401  loaded before the fork
+import training.trainers.curriculum
+import training.trainers.executor  # noqa: F401  loaded before the fork
 from tests.fault import injected
 from training.stages.__main__ import main
 

@@ -20,7 +20,7 @@ import torch
 from training.algorithms import curriculum_reward
 from training.spec import StageSpec
 from training.stages import __main__ as program
-from training.trainers.torch import curriculum
+from training.trainers import curriculum
 from training.trainers.torch.update import PolicyUpdate
 
 

@@ -121,7 +121,7 @@ def test_the_stages_figure_shows_what_was_logged_and_leaves_gaps_out(tmp_path: P
 
 
 def test_every_panel_shows_metrics_that_the_stages_log() -> None:
-    from training.trainers.torch import curriculum_records, executor_groups
+    from training.trainers import curriculum_records, executor_groups
 
     update = {"entropy"}
     logged = {

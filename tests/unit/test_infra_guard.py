@@ -5,7 +5,7 @@ import pytest
 
 from training.errors import InfraError
 from training.rollout.trajectory import Status
-from training.trainers.torch.setup import InfraGuard
+from training.trainers.common import InfraGuard
 
 
 def group(size: int, failed: int = 0) -> Any:
