@@ -19,8 +19,8 @@ def need_room(folder: Path, size: int, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < SPARE * size:
         raise DiskFullError(
-            f"{what} takes {_gb(size)} and {_gb(free)} are free at {folder}, of which "
-            f"{_gb(SPARE * size)} are wanted; {REMEDY}"
+            f"{what} takes {_gb(size)}, for which {_gb(SPARE * size)} should be free at {folder}, "
+            f"and only {_gb(free)} are; {REMEDY}"
         )
 
 
