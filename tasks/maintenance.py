@@ -81,7 +81,7 @@ def survey(place: Home, wanted: Wanted, full: bool = False) -> Survey:
             notes.append(str(error))
     ground = _Ground(place, Store(place.store), runs, notes)
     found = [deletion for kind in wanted.kinds for deletion in _of(kind, ground, wanted, full)]
-    return Survey(found, notes)
+    return Survey(found, list(dict.fromkeys(notes)))
 
 
 def carry_out(place: Home, listed: Survey, tell: Callable[[Deletion, str], None]) -> int:
@@ -123,12 +123,12 @@ def _of(kind: Kind, ground: _Ground, wanted: Wanted, full: bool) -> Iterator[Del
         if kind == "raw":
             yield from retire_raw(facts, _places(facts, store))
             return
-        if full:
-            kept = kept_weights(facts, wanted.spent_anchors)
-            for identity in kept:
+        places, spent = _places(facts, store), wanted.spent_anchors
+        if full and retire_weights(facts, places, spent):
+            for identity in kept_weights(facts, spent):
                 store.verify(identity, full=True)
             facts = _facts(ground)
-        yield from retire_weights(facts, _places(facts, store), wanted.spent_anchors)
+        yield from retire_weights(facts, places, spent)
     elif kind == "checkpoints":
         yield from leftovers.checkpoints(store)
     elif kind == "damaged":
