@@ -13,6 +13,7 @@ from pathlib import Path
 from tasks.census import bytes_under
 from tasks.retention import Deletion, Kind
 from training.locking import try_exclusive
+from training.spec import StageSpec
 from training.store import Place, Store
 
 TRASH = ".trash"
@@ -42,16 +43,17 @@ def checkpoints(store: Store) -> Iterator[Deletion]:
         if not spare or store.holder(identity) is not None or store.verify(identity) is None:
             continue
         for path in spare:
-            yield _deletion("checkpoints", path, "its stage is published", identity)
+            yield _in_place("checkpoints", path, "its stage is published", place)
 
 
 def damaged(store: Store, days: float) -> Iterator[Deletion]:
     """Artifacts and work folders that were set aside at least so many days ago."""
     for identity in identities(store):
-        for path in sorted(store.place(identity).root.glob("*.aside-*")):
+        place = store.place(identity)
+        for path in sorted(place.root.glob("*.aside-*")):
             age = (time.time() - path.lstat().st_ctime) / 86400
             if age >= days:
-                yield _deletion("damaged", path, f"set aside {age:.0f} days ago", identity)
+                yield _in_place("damaged", path, f"set aside {age:.0f} days ago", place)
 
 
 def torn(store: Store, runs: list[Path]) -> Iterator[Deletion]:
@@ -59,25 +61,25 @@ def torn(store: Store, runs: list[Path]) -> Iterator[Deletion]:
     trash = store.root / TRASH
     for path in sorted(trash.iterdir()) if trash.is_dir() else []:
         yield _deletion("torn", path, "a deletion was cut short")
+    why = "a process was killed while it wrote"
     for identity in identities(store):
+        place = store.place(identity)
         if store.holder(identity) is None:
-            for path in _torn_in(store.place(identity)):
-                yield _deletion("torn", path, "a process was killed while it wrote", identity)
+            yield from (_in_place("torn", path, why, place) for path in _torn_in(place))
     for run in runs:
         for folder in (run, run / "tracking"):
             for path in [*folder.glob(".*.[0-9]*"), *folder.glob("*.new")]:
                 if _old(path):
-                    yield _deletion("torn", path, "a process was killed while it wrote")
+                    yield _deletion("torn", path, why)
 
 
 def _torn_in(place: Place) -> Iterator[Path]:
-    if (place.root / "artifact.adopting").exists():
-        yield place.root / "artifact.adopting"
     folders = [place.root, place.work, place.artifact]
     for folder in folders:
         patterns = [".*.[0-9]*", *(["*.new"] if folder == place.work else [])]
         yield from (p for pattern in patterns for p in sorted(folder.glob(pattern)) if _old(p))
-    yield from (p for p in sorted(place.work.glob("checkpoints/*.partial")) if _old(p))
+    unfinished = [place.root / "artifact.adopting", *place.work.glob("checkpoints/*.partial")]
+    yield from (path for path in sorted(unfinished) if _old(path))
 
 
 def temporary() -> Iterator[Deletion]:
@@ -107,5 +109,17 @@ def _old(path: Path) -> bool:
         return False
 
 
-def _deletion(kind: Kind, path: Path, reason: str, identity: str | None = None) -> Deletion:
-    return Deletion(kind, str(path), bytes_under(path), reason, path, identity)
+def _deletion(kind: Kind, path: Path, reason: str) -> Deletion:
+    return Deletion(kind, str(path), bytes_under(path), reason, path)
+
+
+def _in_place(kind: Kind, path: Path, reason: str, place: Place) -> Deletion:
+    """Something of one stage, by the stage's name where that is known."""
+    identity = place.root.name
+    try:
+        spec = StageSpec.load(place.spec)
+        stage = f"i{spec.iteration}/{spec.stage} ({identity[:12]})"
+    except (OSError, ValueError, TypeError):
+        stage = identity[:12]
+    what = f"{path.relative_to(place.root)} of {stage}"
+    return Deletion(kind, what, bytes_under(path), reason, path, identity)

@@ -3,6 +3,7 @@
 The list is made first and in full. Nothing is deleted that was not on it.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from tasks.runs import (
 )
 from training.errors import ConfigError, StageError
 from training.plan import plan
+from training.spec import StageSpec
 from training.store import Store
 
 log = logging.getLogger("anchorloop")
@@ -147,7 +149,8 @@ def _of(kind: Kind, ground: _Ground, wanted: Wanted, full: bool) -> Iterator[Del
 def _facts(ground: _Ground) -> list[RunFact]:
     facts = []
     for folder, settings in ground.runs:
-        facts.append(run_fact(settings.name, read_plan(folder), ground.store))
+        specs = [*read_plan(folder), *_in_work(folder, ground.store)]
+        facts.append(run_fact(settings.name, specs, ground.store))
         if facts[-1].finished:
             continue
         try:  # what is left of it runs with the code as it is now
@@ -157,6 +160,17 @@ def _facts(ground: _Ground) -> list[RunFact]:
             continue
         facts.append(run_fact(settings.name, now, ground.store))
     return facts
+
+
+def _in_work(folder: Path, store: Store) -> list[StageSpec]:
+    """The stage at which a driven run is: an evaluation on demand is in no plan."""
+    if driver(folder) is None:
+        return []
+    try:
+        now = json.loads((folder / "current.json").read_text(encoding="utf-8"))
+        return [StageSpec.load(store.place(now["identity"]).spec)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _places(facts: list[RunFact], store: Store) -> dict[str, Path]:

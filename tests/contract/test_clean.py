@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tasks.stage import run_stage
 from tasks.tracking import PARENT, child
 from tests.contract.conftest import ROOT, starts
 from training.config_load import load_config
+from training.store import write_atomic
 
 STORE_KINDS: tuple[Kind, ...] = ("weights", "raw", "checkpoints", "damaged", "torn")
 
@@ -301,3 +303,17 @@ def test_mlflow_runs_of_a_killed_driver_end_as_killed(stub_home: Path) -> None:
     assert listed.deletions == [Deletion("tracking", "r", 0, reason)]
     assert states() == {"r": "KILLED", "r/i0": "FINISHED", "r/i1": "KILLED"}
     assert survey(home(), Wanted(("tracking",))).deletions == []
+
+
+def test_what_an_evaluation_on_demand_reads_stays_meanwhile(finished: Path) -> None:
+    with driving("r") as run:
+        executor = run.entry(1, "executor").identity
+        spec = replace(run.entry(1, "evaluation").spec, seed=7)
+        place = run.store.place(spec.identity)
+        place.root.mkdir()
+        spec.save(place.spec)
+        write_atomic(run.folder / "current.json", json.dumps({"identity": spec.identity}))
+        listed = survey(home(), Wanted(("weights",)))
+        assert executor not in {d.identity for d in listed.deletions}
+    listed = survey(home(), Wanted(("weights",)))
+    assert executor in {d.identity for d in listed.deletions}
