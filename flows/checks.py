@@ -136,7 +136,7 @@ def check_disk(config: ExperimentConfig, store: Path) -> str:
     if free < needed:
         raise Unfit(
             f"{free / GIB:.1f} GiB free at {store}, about {needed / GIB:.1f} GiB needed; free some "
-            "or put the store elsewhere with ANCHORLOOP_STORE"
+            "(`anchorloop clean` lists what may go) or name another place in ANCHORLOOP_STORE"
         )
     return f"{free / GIB:.1f} GiB free, about {needed / GIB:.1f} GiB needed"
 
