@@ -122,7 +122,7 @@ def _curve(axis: Axes, points: Sequence[Point], label: str, colour: str) -> None
 def _legend(figure: Figure, axis: Axes) -> None:
     handles, labels = axis.get_legend_handles_labels()
     if len(labels) > 1:
-        columns = min(len(labels), 4)
+        columns = min(len(labels), 4) if max(map(len, labels)) <= 20 else 1
         figure.legend(
             handles, labels, loc="outside lower left", ncols=columns, fontsize=8, frameon=False
         )

@@ -17,6 +17,8 @@ from tasks.tracking import flatten
 from training.config import ExperimentConfig, identity_dump
 
 SEED = "seed"
+_NO_RESULT = ("iterations", "gate.min_mean_at_k", "gate.max_top_answer_share")
+"""Parameters that say how far a run goes, and change no number on the way."""
 _NAMES = ("profile", "method")
 
 
@@ -58,13 +60,19 @@ def read_run(place: Home, name: str) -> RunRecord:
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
-    """Groups in the order of their first runs, labelled by method, and by more where need be."""
-    together: dict[str, list[RunRecord]] = {}
+    """Groups in the order of their first runs, labelled by method, and by more where need be.
+
+    Of two runs of a group with one seed, which have the same numbers, the longer one is kept.
+    """
+    together: dict[str, dict[int, RunRecord]] = {}
     for run in runs:
-        key = repr(sorted((k, repr(v)) for k, v in run.parameters.items() if k != SEED))
-        together.setdefault(key, []).append(run)
-    firsts = [group[0] for group in together.values()]
-    return [Group(_label(group[0], firsts), group) for group in together.values()]
+        told = {k: repr(v) for k, v in run.parameters.items() if k not in (SEED, *_NO_RESULT)}
+        seeds = together.setdefault(repr(sorted(told.items())), {})
+        if run.seed not in seeds or len(seeds[run.seed].rows) < len(run.rows):
+            seeds[run.seed] = run
+    groups = [list(seeds.values()) for seeds in together.values()]
+    firsts = [group[0] for group in groups]
+    return [Group(_label(group[0], firsts), group) for group in groups]
 
 
 def differing(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
@@ -120,11 +128,13 @@ def _parameters(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def _label(run: RunRecord, others: Sequence[RunRecord]) -> str:
-    """The method, with every parameter in which runs of equal method differ."""
-    namesakes = [r for r in others if r.parameters["method"] == run.parameters["method"]]
-    extra = [
-        f"{key}={run.parameters.get(key)}"
-        for key in differing(namesakes)
-        if key not in (SEED, "method")
-    ]
-    return ", ".join([str(run.parameters["method"]), *extra[:3]])
+    """The method; where others share it, with the few parameters that tell them apart, and where
+    those are many, with the name of the run."""
+    method = run.parameters["method"]
+    namesakes = [other for other in others if other.parameters["method"] == method]
+    if len(namesakes) == 1:
+        return str(method)
+    extra = [key for key in differing(namesakes) if key not in (SEED, *_NO_RESULT)]
+    if len(extra) > 2:
+        return f"{method} ({run.name})"
+    return ", ".join([str(method), *(f"{key}={run.parameters.get(key)}" for key in extra)])

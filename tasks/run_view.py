@@ -18,7 +18,9 @@ from training.algorithms.alarms import Alarm
 from training.spec import StageSpec
 from training.store import MANIFEST, Place, Store
 
-StageState = Literal["computed", "reused", "there", "running", "failed", "waiting"]
+StageState = Literal["computed", "reused", "there", "removed", "running", "failed", "waiting"]
+DONE: frozenset[StageState] = frozenset({"computed", "reused", "removed"})
+"""States of a stage that the run is through with."""
 RunState = Literal["new", "running", "stopped", "finished"]
 
 
@@ -36,7 +38,8 @@ class StageView:
     """A stage of the plan.
 
     `made_from` names its inputs: a stage of the same iteration plainly, others with theirs.
-    `there` means that its artifact exists and the run has not come to it. `seconds` is what it
+    `there` means that its artifact exists and the run has not come to it, `removed` that the run
+    had it and it is no longer in the store. `seconds` is what it
     cost, or has taken so far in this attempt while it runs.
     """
 
@@ -124,10 +127,10 @@ def _ordered(specs: list[StageSpec]) -> list[tuple[StageSpec, str]]:
 def _state(driven: bool, stages: list[StageView]) -> RunState:
     if driven:
         return "running"
-    if not any(stage.state in ("computed", "reused", "failed") for stage in stages):
+    states = {stage.state for stage in stages}
+    if states <= {"waiting", "there"}:
         return "new"
-    finished = all(stage.state in ("computed", "reused") for stage in stages)
-    return "finished" if finished else "stopped"
+    return "finished" if states <= DONE else "stopped"
 
 
 def _inputs(spec: StageSpec, stages: Mapping[str, StageSpec]) -> tuple[str, ...]:
@@ -157,7 +160,11 @@ def _stage(
             progress=read_progress(place.work),
         )
     failure = _failure(place)
-    return view if failure is None else replace(view, state="failed", failure=failure)
+    if failure is not None:
+        return replace(view, state="failed", failure=failure)
+    if recorded is not None:
+        return replace(view, state="removed", seconds=recorded["cost_seconds"])
+    return view
 
 
 def _failure(place: Place) -> Failure | None:

@@ -18,6 +18,7 @@ MARKS = {
     "computed": ("✔", "green"),
     "reused": ("↺", "cyan"),
     "there": ("○", "cyan"),
+    "removed": ("−", "dim"),
     "running": ("▶", "yellow"),
     "failed": ("✘", "red"),
     "waiting": ("·", "dim"),
@@ -98,8 +99,10 @@ def state_line(view: RunView) -> str:
 def _iteration_title(view: RunView, iteration: int) -> Text:
     from rich.text import Text
 
+    from tasks.run_view import DONE
+
     mine = [stage for stage in view.stages if stage.iteration == iteration]
-    done = sum(stage.state in ("computed", "reused") for stage in mine)
+    done = sum(stage.state in DONE for stage in mine)
     name = "base model" if iteration == 0 else f"iteration {iteration}"
     return Text(f"{name}  {done} of {len(mine)}", style="bold")
 

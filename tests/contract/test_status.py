@@ -92,6 +92,13 @@ def test_a_run_before_during_and_after_a_failure(
     assert view().state == "finished"
     assert set(states().values()) == {"computed"}  # found again by its own run, not reused
 
+    store = home().store
+    executor = view().stages[-2]
+    (store / executor.identity / "artifact").rename(store / "aside")
+    assert states()["i1/executor"] == "removed"
+    assert view().state == "finished"
+    (store / "aside").rename(store / executor.identity / "artifact")
+
     new_run("other", iterations=2)
     with driving("other") as run:
         assert states("other")["i0/base_model"] == "there"

@@ -59,6 +59,19 @@ def test_namesakes_are_told_apart_by_what_differs() -> None:
     assert differing([RUNS[0], other]) == {"executor.alpha": [0.6, 0.3]}
 
 
+def test_groups_that_differ_in_much_are_told_apart_by_a_run() -> None:
+    far = {"executor.alpha": 0.3, "executor.steps": 4, "profile": "other"}
+    groups = group_runs([*RUNS, record("far", "anchorloop", 0, [0.5], **far)])
+    labels = [group.label for group in groups]
+    assert labels == ["anchorloop (a0)", "agent0", "anchorloop (far)"]
+
+
+def test_a_longer_run_of_the_same_seed_takes_the_place_of_the_shorter() -> None:
+    longer = record("a9", "anchorloop", 1, [0.3, 0.6, 0.8], iterations=9)
+    first, _ = group_runs([*RUNS, longer])
+    assert [run.name for run in first.runs] == ["a0", "a9"]
+
+
 def test_a_score_that_a_group_lacks_is_not_shown() -> None:
     rows = [{"iteration": 0, "greedy": 0.1, "mean_at_8": None}]
     lacking = RunRecord("d", 0, {"method": "base", "seed": 0}, rows)
