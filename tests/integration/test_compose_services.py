@@ -47,13 +47,13 @@ class Place:
 
     def here(self, text: str) -> str:
         """A value of compose.yaml with secrets filled in and addresses of this machine."""
-        text = re.sub(r"\$\{(\w+):\?[^}]*\}", lambda found: SECRETS[found[1]], text)
         text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
         for name in ("prefect", "mlflow", "postgres"):
             text = re.sub(rf"\b{name}:(?=\d)", "127.0.0.1:", text)
         text = text.replace("0.0.0.0", "127.0.0.1").replace("/data", str(self.world.root))
         for port, ours in self.ports.items():
             text = re.sub(rf"(?<!\d){port}\b", str(ours), text)
+        text = re.sub(r"\$\{(\w+):\?[^}]*\}", lambda found: SECRETS[found[1]], text)
         return "127.0.0.1" if text == "postgres" else text
 
     def command(self, words: list[str]) -> list[str]:
