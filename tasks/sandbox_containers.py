@@ -98,4 +98,6 @@ def _sandboxes(spec: StageSpec) -> int:
         return 1
     trainer = spec.runtime["trainer"]
     copies = int(trainer["gpus_per_node"]) // int(trainer["gpus_per_copy"])
-    return _SAMPLING_WORKERS + copies
+    inputs = spec.inputs
+    both = "frozen" in inputs and inputs["frozen"] != inputs.get("executor", inputs["frozen"])
+    return _SAMPLING_WORKERS + copies * (2 if both else 1)  # on shared GPUs each has them all
