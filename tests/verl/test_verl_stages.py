@@ -88,18 +88,21 @@ def test_a_start_that_takes_too_long_is_a_typed_failure(tmp_path: Path, base_mod
 
 
 def test_a_rollout_that_hangs_is_a_typed_failure(tmp_path: Path, base_model: Path) -> None:
-    """vLLM's process is stopped as soon as it samples; that process too must be gone."""
+    """vLLM's process is stopped as soon as it samples; that process too must be gone.
+
+    The deadline is one for starts, too, so it must be long enough for one on a busy machine.
+    """
     world = VerlWorld(tmp_path / "store")
     base, (pool, _) = world.base(base_model), world.pool()
     anchor = world.publish("anchor", lambda payload: (payload / "anchor.json").write_text("{}"))
     inputs = {"frozen": base, "anchor": anchor, "task_pool": pool}
     changes = {"anchor": {"cache": "resample"}}
-    spec = world.told("anchor_cache", inputs, changes, deadline=90.0)
+    spec = world.told("anchor_cache", inputs, changes, deadline=150.0)
     process = world.begin(spec)
     sampling = world.store.place(spec.identity).work / "progress.json"
     started: dict[int, psutil.Process] = {}
     try:
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + 170
         while not sampling.exists():
             assert process.poll() is None, world.tail(spec)
             assert time.monotonic() < deadline, world.tail(spec)
@@ -109,13 +112,13 @@ def test_a_rollout_that_hangs_is_a_typed_failure(tmp_path: Path, base_model: Pat
         assert engines
         for engine in engines:
             engine.suspend()
-        assert process.wait(200) == 1
+        assert process.wait(220) == 1
         assert all_gone([*started.values(), *engines], 20)
     finally:
         end(process)
     failure = world.failure(spec)
     assert failure["kind"] == "infra"
-    assert "did not sample within 90 s (trainer.deadline_seconds)" in failure["message"]
+    assert "did not sample within 150 s (trainer.deadline_seconds)" in failure["message"]
 
 
 def test_without_a_gpu_the_backend_is_refused_in_one_sentence(
