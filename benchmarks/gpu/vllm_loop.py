@@ -13,12 +13,14 @@ Aims: at least 0.9 of raw speed, and at least 0.8 of the own speed when every to
 
 import asyncio
 import json
+import os
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import scripted
+from cpu_settings import ENVIRONMENT
 
 from training.models import load_tokenizer
 from training.rollout.engine import Sampling
@@ -104,6 +106,7 @@ async def raw_speed(
 
 async def main() -> None:
     """Measure and print one line of JSON."""
+    os.environ |= {name: value for name, value in ENVIRONMENT.items() if name.startswith("VLLM_")}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scripted.write_model(folder, script(), positions=1024)
