@@ -20,7 +20,7 @@ help:
 	@echo "make test         set up and run the tests (at most 20 minutes on two cores)"
 	@echo "make test-system  the tests that need Docker, Chromium and other system parts, and test-verl"
 	@echo "make test-verl    the tests of the GPU backend, with the real verl and vLLM on CPU"
-	@echo "make soak         long runs: the sandbox soak"
+	@echo "make soak         long runs: the sandbox, random kills, outages of minutes"
 	@echo "make lint         formatter, linter, type checker, import contracts"
 	@echo "make bench        benchmarks of engine, sandbox, grading and operations"
 

@@ -123,7 +123,7 @@ def untimed(values: dict[str, Any]) -> dict[str, Any]:
 def same_stage(world: FaultWorld, reference: FaultWorld, entry: str) -> None:
     """A stage's payload (weights, ledgers, responses), result and metrics are those expected."""
     identity = reference.identities[entry]
-    mine, expected = world.store.verify(identity, in_full=True), reference.store.verify(identity)
+    mine, expected = world.store.verify(identity, full=True), reference.store.verify(identity)
     assert mine is not None, f"{entry} is not there"
     assert expected is not None
     assert mine.payload_sha256 == expected.payload_sha256, entry
