@@ -9,8 +9,9 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import training.trainers.curriculum
-import training.trainers.executor  # noqa: F401  loaded before the fork
+import training.stages.curriculum
+import training.stages.executor
+import training.trainers.torch.backend  # noqa: F401  loaded before the fork
 from tests.fault import injected
 from training.stages.__main__ import main
 
