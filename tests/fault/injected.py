@@ -238,14 +238,15 @@ def no_more_memory(strike: _Always, _: str) -> None:
 
 
 def eat_memory(strike: _Always, _: str) -> None:
-    """The stage takes memory in an update until somebody stops it."""
+    """The stage takes memory in an update until the kernel stops it, at most 4 GB."""
 
     def patch(module: ModuleType) -> None:
         kept: list[bytearray] = []
 
         def act(*_: Any) -> None:
-            while strike():
-                kept.append(bytearray(os.urandom(1 << 16) * (1 << 8)))
+            if strike():
+                kept.extend(bytearray(os.urandom(1 << 16) * (1 << 8)) for _ in range(1 << 8))
+                raise AssertionError("nobody stopped it")
 
         before(module.PolicyUpdate, "_optimise", act)
 

@@ -68,10 +68,12 @@ def test_killed_by_the_kernel_for_want_of_memory(copy: Copy, reference: FaultWor
     """A real kill: the stage takes more than its control group has."""
     world = copy([EXECUTOR, EVALUATION])
     with control_group(2 << 30) as group:
-        inside = f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))"
-        (world.root / "site" / "usercustomize.py").write_text(inside)
+        join = f"import os; open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
+        site = world.root / "site" / "sitecustomize.py"
+        plain = site.read_text()
+        site.write_text(join + plain)
         failed = world.cli(*RUN, FAULT="eat_memory")
-        (world.root / "site" / "usercustomize.py").unlink()
+        site.write_text(plain)
     assert failed.returncode == 1
     last = failed.stderr.strip().splitlines()[-1]
     assert f"{EXECUTOR} failed, out_of_memory: it was killed for want of memory" in last
