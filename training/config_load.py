@@ -138,7 +138,7 @@ def _optional(model: type[BaseModel], name: str, without: frozenset[str]) -> typ
         kind: Any = field.annotation
         described = field.description
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            described = described or inspect.getdoc(kind)
+            described = described or (inspect.getdoc(kind) or "").replace("``", "")
             kind = optional_model(kind)
         for limit in field.metadata:  # keeps ge, le, … in the form
             kind = Annotated[kind, limit]

@@ -132,13 +132,6 @@ class World:
         for pid in found:
             os.kill(pid, signal.SIGKILL)
 
-    def wait_for(self, start: str) -> None:
-        """Wait until a stub stage has noted this start (see ``starts``)."""
-        deadline = time.monotonic() + LIMIT_S
-        while start not in self.starts:
-            assert time.monotonic() < deadline, f"{start!r} did not come; {self.starts}"
-            time.sleep(0.05)
-
     @contextlib.contextmanager
     def servers(self, login: str | None = None, **environment: str) -> Iterator["Prefect"]:
         """``anchorloop up``, and ``down`` afterwards; ``login`` is what Prefect asks for."""

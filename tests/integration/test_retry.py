@@ -1,12 +1,13 @@
 """What the button Retry repeats and what it passes over: stub stages, real server and worker."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.integration.flow_world import ROOT, Prefect, World
+from tests.integration.flow_world import LIMIT_S, ROOT, Prefect, World
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -56,6 +57,13 @@ class Experiment:
     def retry(self) -> None:
         done = self.prefect.retry(self.id)
         assert done["state_name"] == "Completed", done["state"]
+
+    def wait_for(self, start: str) -> None:
+        """Wait until this run has started a stage."""
+        deadline = time.monotonic() + LIMIT_S
+        while start not in self.world.starts[self._before :]:
+            assert time.monotonic() < deadline, f"{start!r} did not come"
+            time.sleep(0.05)
 
     def started(self) -> list[str]:
         """Starts of stages since the last look."""
@@ -119,7 +127,7 @@ def test_consumers_of_other_bytes_are_computed_again(experiment: Experiment) -> 
 @pytest.mark.parametrize("experiment", [4], indirect=True)
 def test_a_killed_flow_process_is_seen_and_retried(experiment: Experiment) -> None:
     experiment.start(STUB_SLOW="executor", STUB_STEP_S="1")
-    experiment.world.wait_for("executor:1 from 0")
+    experiment.wait_for("executor:1 from 0")
     experiment.world.kill("prefect.engine")
     experiment.ends("Crashed")
     assert experiment.started() == FIRST + SECOND[:5]
@@ -134,7 +142,7 @@ def test_a_killed_worker_leaves_the_run_to_its_end_and_a_new_one_takes_the_next(
     experiment: Experiment,
 ) -> None:
     experiment.start(STUB_SLOW="executor", STUB_STEP_S="1", STUB_FAIL="evaluation:1:numeric")
-    experiment.world.wait_for("executor:1 from 0")
+    experiment.wait_for("executor:1 from 0")
     experiment.world.kill("worker", "start")
     experiment.ends("Failed")
     assert experiment.started() == FIRST + SECOND
@@ -146,7 +154,7 @@ def test_a_killed_worker_leaves_the_run_to_its_end_and_a_new_one_takes_the_next(
 @pytest.mark.parametrize("experiment", [6], indirect=True)
 def test_a_cancelled_run_goes_on_where_it_was(experiment: Experiment) -> None:
     experiment.start(STUB_SLOW="executor", STUB_STEP_S="2")
-    experiment.world.wait_for("executor:1 from 0")
+    experiment.wait_for("executor:1 from 0")
     cancelling = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
     experiment.prefect.call(f"/flow_runs/{experiment.id}/set_state", cancelling)
     experiment.ends("Cancelled")
@@ -175,7 +183,7 @@ def test_code_outside_a_stage_changes_nothing_and_its_own_code_does(
 @pytest.mark.parametrize("experiment", [8], indirect=True)
 def test_a_second_run_waits_for_the_machine(experiment: Experiment, prefect: Prefect) -> None:
     experiment.start(STUB_SLOW="executor", STUB_STEP_S="2")
-    experiment.world.wait_for("executor:1 from 0")
+    experiment.wait_for("executor:1 from 0")
     second = prefect.start("iteration/iteration", {"run": experiment.name, "iteration": 0})
     assert experiment.ends("Completed")
     first_end = prefect.call(f"/flow_runs/{experiment.id}")["end_time"]

@@ -48,6 +48,15 @@ def test_limits_and_choices_of_optional_values_are_plain_fields(form: dict[str, 
     assert form["properties"]["iterations"]["type"] == "integer"
 
 
+@pytest.mark.parametrize("key", ["seed", "iterations"])
+def test_the_limits_are_those_of_the_configuration(form: dict[str, Any], key: str) -> None:
+    limits = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+    config = ExperimentConfig.model_json_schema()["properties"][key]
+    shown = {k: v for k, v in form["properties"][key].items() if k in limits}
+    assert shown == {k: v for k, v in config.items() if k in limits}
+    assert shown
+
+
 def test_what_is_no_choice_with_none_stays_as_it_is() -> None:
     field = {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}], "default": None}
     model = {"properties": {"a": field, "b": {"type": "string", "default": "x"}}}
