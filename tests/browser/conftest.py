@@ -8,11 +8,13 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 PICTURES = Path(__file__).parents[2] / "build" / "screenshots"
+TAKEN = pytest.StashKey[Path]()
 
 
 @pytest.fixture(scope="session")
-def pictures() -> Path:
+def pictures(request: pytest.FixtureRequest) -> Path:
     """An empty folder for pictures."""
+    request.config.stash[TAKEN] = PICTURES
     shutil.rmtree(PICTURES, ignore_errors=True)
     PICTURES.mkdir(parents=True)
     return PICTURES
@@ -20,8 +22,8 @@ def pictures() -> Path:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say where the pictures are, also after a failure."""
-    if any(PICTURES.glob("*.png")):
-        terminalreporter.write_line(f"pictures of the pages: {PICTURES}")
+    if folder := terminalreporter.config.stash.get(TAKEN, None):
+        terminalreporter.write_line(f"pictures of the pages: {folder}")
 
 
 @pytest.fixture(scope="session")

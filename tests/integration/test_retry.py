@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,12 +173,21 @@ def test_code_outside_a_stage_changes_nothing_and_its_own_code_does(
     experiment.ends("Failed")
     experiment.started()
     source = experiment.world.root.parent / "source"
-    for path in ("flows/naming.py", "tasks/reports.py", "training/algorithms/repetition.py"):
-        with (source / path).open("a") as code:
-            code.write('\nADDED = "after the run began"\n')
+    add_code(source / "flows/naming.py")
+    add_code(source / "tasks/reports.py")
     experiment.retry()
+    assert experiment.started() == ["executor:1 from 2", "evaluation:1 from 0"]
+    add_code(source / "training/algorithms/repetition.py")
+    experiment.start()
+    experiment.ends("Completed")
     again = ["curriculum:1 from 0", "task_pool:1 from 0", "anchor_cache:1 from 0"]
     assert experiment.started() == [*again, "executor:1 from 0", "evaluation:1 from 0"]
+
+
+def add_code(path: Path) -> None:
+    """Change what a module says, not what it does."""
+    with path.open("a") as code:
+        code.write('\nADDED = "after the run began"\n')
 
 
 @pytest.mark.parametrize("experiment", [8], indirect=True)
