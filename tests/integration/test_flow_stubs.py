@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+import urllib.error
 from pathlib import Path
 
 import pytest
@@ -181,7 +182,18 @@ def test_deployments_by_the_worker_and_zombies(world: World) -> None:
         wrong = {"overrides": {"executor": {"steps": 7}}}
         refused = prefect.trigger("experiment/experiment", wrong)
         assert refused["state_type"] == "FAILED"
-        assert "must be a multiple" in refused["state"]["message"]
+        assert refused["state"]["message"] == (
+            "executor.steps (K_E) 7 must be a multiple of curriculum.steps (K_C) 4"
+        )
+        with pytest.raises(urllib.error.HTTPError) as unknown:
+            prefect.start("experiment/experiment", {"profil": "tiny"})
+        assert "('profil' was unexpected)" in unknown.value.read().decode()
+        assert prefect.call("/work_pools/anchorloop/queues/machine")["concurrency_limit"] == 1
+        for name in ("experiment", "fork", "iteration", "evaluate"):
+            deployment = prefect.call(f"/deployments/name/{name}/{name}")
+            assert deployment["work_queue_name"] == "machine"
+            assert (deployment["paused"], deployment["schedules"]) == (False, [])
+            assert deployment["parameter_openapi_schema"]["additionalProperties"] is False
 
         status = world.cli("status").stdout
         assert "finished" in status
