@@ -13,6 +13,8 @@ import pytest
 
 from tasks import docker_launcher
 from tasks.launchers import Job, LocalLauncher, launcher
+from tasks.runs import create
+from training.config_load import load_config
 from training.errors import InfraError
 
 
@@ -114,6 +116,24 @@ def test_unknown_launcher_is_refused() -> None:
         ValueError, match="launcher 'moon' does not exist; choose from docker, local"
     ):
         launcher("moon")
+
+
+def test_the_environment_names_what_a_new_run_leaves_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANCHORLOOP_HOME", str(tmp_path))
+    monkeypatch.setattr(docker_launcher, "DockerLauncher", lambda image: image)
+    for name in ("ANCHORLOOP_LAUNCHER", "ANCHORLOOP_IMAGE"):
+        monkeypatch.delenv(name, raising=False)
+    assert create(load_config(), "old", "study").launcher == "local"
+    assert launcher("docker") == "anchorloop-gpu"
+    monkeypatch.setenv("ANCHORLOOP_LAUNCHER", "docker")
+    monkeypatch.setenv("ANCHORLOOP_IMAGE", "ours")
+    assert create(load_config(), "new", "study").launcher == "docker"
+    assert create(load_config(), "old", "study").launcher == "local"
+    assert create(load_config(), "asked", "study", where="local").launcher == "local"
+    assert launcher("docker") == "ours"
+    assert launcher("docker", "named") == "named"
 
 
 def test_a_container_engine_that_stays_silent_is_given_up(
