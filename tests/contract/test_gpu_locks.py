@@ -86,7 +86,8 @@ def test_a_stage_waits_for_its_gpus_or_is_refused(
     caplog.set_level("INFO", "anchorloop")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a")
     trainer = {"backend": "verl", "python": sys.executable, "gpus_per_node": 1}
-    config = load_config("tiny", "anchorloop", {"iterations": 1, "trainer": trainer})
+    asked = {"iterations": 1, "trainer": trainer, "optimiser": {"kl": "k3"}}
+    config = load_config("tiny", "anchorloop", asked)
     create(config, "r", "study", on_busy="refuse")
     with holder("GPU-a") as other:
         with driving("r") as run:
