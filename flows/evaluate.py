@@ -13,6 +13,7 @@ from tasks.heartbeat import beating
 from tasks.runs import Run, RunError, driving
 from tasks.stage import run_stage
 from tasks.todo import must_run
+from tasks.zombies import claim
 from training.config import Evaluation, ExperimentConfig
 from training.config_load import explain, given, merge, optional_model
 from training.errors import ConfigError
@@ -56,6 +57,7 @@ def evaluate(
     Raises RunError when that Executor is not in the store, ConfigError for wrong settings.
     """
     with beating(), driving(run) as opened:
+        claim(opened)
         entry = evaluation_entry(opened, iteration, given(settings))
         specs = [(e.identity, e.spec) for e in (*opened.entries, entry)]
         lacking = must_run(specs, opened.store.found)

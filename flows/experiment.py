@@ -15,7 +15,7 @@ from tasks.restart import start_again
 from tasks.runs import OnBusy, create, driving
 from tasks.summary import write_summary
 from tasks.tracking import PARENT
-from tasks.zombies import close_zombies
+from tasks.zombies import claim, close_zombies
 from training.base_models.gate import base_gate
 from training.config import ExperimentConfig
 from training.config_load import Overrides, given
@@ -103,8 +103,8 @@ def drive(
     """Drive an existing run to its end, inside a flow run; returns its summary."""
     flow_run = str(runtime.flow_run.id or "")
     with beating(), driving(run) as opened:
-        names = [run, *(f"{run}/i{t}" for t in range(opened.config.iterations + 1))]
-        close_zombies(names, flow_run)
+        claim(opened)
+        close_zombies(opened)
         start_again(opened, from_stage, force_stage, flow_run)
         tracked.open_parent(opened, flow_run or None)
         try:

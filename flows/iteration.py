@@ -15,6 +15,7 @@ from tasks.runs import Run, RunError, driving
 from tasks.stage import Outcome, StageFailed, run_stage
 from tasks.summary import iteration_row, write_summary
 from tasks.tracking import child
+from tasks.zombies import claim
 
 log = logging.getLogger("anchorloop")
 
@@ -58,6 +59,7 @@ def iteration(run: str, iteration: Iteration) -> dict[str, Any]:
     Raises RunError when an earlier iteration that it builds on is not there.
     """
     with beating(), driving(run) as opened:
+        claim(opened)
         _require_inputs(opened, iteration)
         flow_run = str(runtime.flow_run.id or "") or None
         tracked.open_parent(opened, flow_run)

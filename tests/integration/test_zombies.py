@@ -98,10 +98,11 @@ def test_killed_flow_runs_become_crashed_and_go_on(
             assert not listen_for_silence(client)  # as it should be: changing it forgets beats
             # One that was killed while no server was up: it never beat where anybody listened.
             flow = prefect.call("/flows/", {"name": "experiment"})["id"]
-            asked = {"flow_id": flow, "state": {"type": "RUNNING"}}
+            uid = json.loads((world.root / "runs" / "c" / "run.json").read_text())["uid"]
+            asked = {"flow_id": flow, "state": {"type": "RUNNING"}, "name": "c"}
             left, stranger = (
-                prefect.call("/flow_runs/", {**asked, "name": name})["id"]
-                for name in ("c", "no-run-of-this-machine")
+                prefect.call("/flow_runs/", {**asked, "tags": tags})["id"]
+                for tags in ([f"run:{uid[:12]}"], ["run:anothers"])
             )
             assert close_undriven(client, world.root / "runs") == 0  # it may be starting
             monkeypatch.setattr("tasks.zombies._STARTING", timedelta(0))
