@@ -1,9 +1,10 @@
 """What a person does in the pages of Prefect and MLflow."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, TimeoutError, expect
 
 PATIENCE_MS = 120_000
 
@@ -62,8 +63,18 @@ class PrefectPages(Screen):
         for name in names:
             self.page.get_by_role("tab", name=name, exact=True).click()
 
-    def submit(self) -> None:
+    def press_submit(self) -> None:
         self.page.get_by_role("button", name="Submit").click()
+
+    def submit(self) -> None:
+        """Submit the form, again where a busy server did not take it the first time."""
+        for patience_ms in (20_000, 40_000, PATIENCE_MS):
+            self.press_submit()
+            with contextlib.suppress(TimeoutError):
+                self.page.wait_for_url("**/deployment/*?tab=Runs", timeout=patience_ms)
+                return
+            self.picture("not_submitted")
+        raise AssertionError("the form was not taken; see the pictures")
 
     def open_run(self, flow_run: str) -> None:
         self.page.goto(f"{self._url}/v2/runs/flow-run/{flow_run}")

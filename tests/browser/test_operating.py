@@ -51,7 +51,7 @@ def test_start_fail_retry_and_compare(
         for key, value in values.items():
             pages.field(key, section).fill(str(value))
     pages.field("iterations").fill("101")
-    pages.submit()
+    pages.press_submit()
     refused = pages.field("iterations").evaluate("field => field.validationMessage")
     assert "less than or equal to 100" in refused
     pages.field("iterations").fill("1")
