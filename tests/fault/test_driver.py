@@ -14,7 +14,7 @@ from tests.integration.flow_world import mlflow_runs
 CURRICULUM, POOL, EXECUTOR, EVALUATION = (
     f"i1/{name}" for name in ("curriculum", "task_pool", "executor", "evaluation")
 )
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 
 def test_killed_when_a_stage_is_published_and_nobody_knows_of_it(

@@ -61,6 +61,7 @@ def checkpoint_of(folder: Path) -> tuple[int, Path]:
     return int(newest.name.removeprefix("step_")), newest
 
 
+@pytest.mark.system
 @pytest.mark.timeout(1800)
 def test_a_nan_in_loss_policy_or_reward_stops_its_stage_in_the_same_step(world: World) -> None:
     message, steps = fail(world, "reference:executor:1:2", "i1/executor")

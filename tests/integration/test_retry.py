@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.flow_world import LIMIT_S, ROOT, Prefect, World
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
 
 FIRST = ["base_model:0 from 0", "evaluation:0 from 0"]
 SECOND = [

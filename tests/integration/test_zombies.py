@@ -65,6 +65,7 @@ def state(prefect: Prefect, flow_run: str) -> tuple[str, str]:
     return found["name"], found["message"] or ""
 
 
+@pytest.mark.system
 @pytest.mark.timeout(1800)
 def test_killed_flow_runs_become_crashed_and_go_on(
     world: World, monkeypatch: pytest.MonkeyPatch
