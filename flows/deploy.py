@@ -25,9 +25,10 @@ def deploy(environment: Mapping[str, str]) -> None:
     _run("flows.form", [POOL, QUEUE], environment)
 
 
-def watch_over(api: str) -> float:
+def watch_over(api: str, idle: bool = False) -> float:
     """Have killed flow runs marked Crashed by the server at ``api``: those to come and those past.
 
+    ``idle`` says that no worker lives, so that a run which one had taken is nobody's either.
     Returns the seconds between heartbeats that the server expects.
 
     Raises ValueError where the setting of the heartbeats is not usable, ServiceError where the
@@ -39,12 +40,15 @@ def watch_over(api: str) -> float:
     from flows.heartbeats import listen_for_silence
     from tasks.heartbeat import interval
     from tasks.home import home
-    from tasks.zombies import close_undriven
+    from tasks.zombies import close_pending, close_undriven
 
     try:
-        with SyncPrefectClient(api=api) as client:
+        login = os.environ.get("PREFECT_API_AUTH_STRING")
+        with SyncPrefectClient(api=api, auth_string=login) as client:
             listen_for_silence(client)
             close_undriven(client, home().runs)
+            if idle:
+                close_pending(client, POOL)
             return interval()
     except httpx.HTTPError as error:
         raise ServiceError(f"the Prefect server at {api} refused: {error}") from None

@@ -7,7 +7,7 @@ from prefect import flow, runtime
 from flows.failures import in_one_sentence
 from flows.iteration import iteration as iteration_flow
 from flows.naming import default_name, resolve
-from flows.parameters import Hours, Iterations, Method, Profile, Seed, Where
+from flows.parameters import Address, Hours, Iterations, Method, Profile, Seed, Where
 from tasks import pages, tracked
 from tasks.forks import create_fork
 from tasks.heartbeat import beating
@@ -42,7 +42,7 @@ def experiment(
     image: str | None = None,
     stage_hours: Hours = 72.0,
     study: str = "anchorloop",
-    tracking_uri: str | None = None,
+    tracking_uri: Address | None = None,
 ) -> dict[str, Any]:
     """Run an experiment, or go on with it; returns its summary.
 
@@ -64,7 +64,7 @@ def experiment(
         image: Container image of launcher docker; empty means what the deployment says.
         stage_hours: A stage that runs longer is ended.
         study: MLflow experiment.
-        tracking_uri: MLflow server or store; empty means this machine's own.
+        tracking_uri: MLflow server or store, without a login; empty means this machine's own.
     """
     config = resolve(profile, method, seed, iterations, given(overrides))
     run = name or default_name(profile, method, seed)

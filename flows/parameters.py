@@ -19,4 +19,6 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Iterations = Annotated[int, Field(ge=0, le=100)]
 Iteration = Annotated[int, Field(ge=0)]
 Hours = Annotated[float, Field(gt=0)]
+Address = Annotated[str, Field(pattern=r"^[^@]*$")]
+"""Of a server or store, without a login: Prefect would keep a password in its database."""
 Where = Literal["local", "docker"]

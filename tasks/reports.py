@@ -3,8 +3,10 @@
 Prefect being away delays the picture and never the run: no function here raises because of it.
 """
 
+import contextvars
 import logging
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,6 +30,8 @@ LONG_S = 3.0
 """A stage that runs longer than this gets a progress bar."""
 EVERY_S = 2.0
 AFTER_TROUBLE_S = 60.0
+LAST_WORD_S = 3.0
+"""How long the end of a stage waits for its bar to be full."""
 
 
 def artifact_key(*parts: object) -> str:
@@ -36,19 +40,36 @@ def artifact_key(*parts: object) -> str:
 
 
 class ProgressBar:
-    """A progress artifact of one stage, made late and updated seldom."""
+    """A progress artifact of one stage, made late and updated seldom.
+
+    It is sent by a thread: a server that is away holds up nobody who watches the stage.
+    """
 
     def __init__(self, key: str) -> None:
         self._key = key
         self._id: UUID | None = None
         self._next = time.monotonic() + LONG_S
+        self._sending: threading.Thread | None = None
 
     def __call__(self, progress: Progress) -> None:
         """Show the progress if it is time to, or if the stage is through."""
         through = self._id is not None and progress.share >= 1.0
         if not through and time.monotonic() < self._next:
             return
+        if self._sending is not None:
+            self._sending.join(LAST_WORD_S if through else 0.0)
+            if self._sending.is_alive():
+                return
         self._next = time.monotonic() + EVERY_S
+        context = contextvars.copy_context()  # which task run it belongs to
+        self._sending = threading.Thread(
+            target=lambda: context.run(self._send, progress), name="progress", daemon=True
+        )
+        self._sending.start()
+        if through:
+            self._sending.join(LAST_WORD_S)
+
+    def _send(self, progress: Progress) -> None:
         try:
             if self._id is None:
                 made: Any = create_progress_artifact(100 * progress.share, self._key, str(progress))

@@ -23,6 +23,8 @@ from prefect.client.schemas.filters import (
     TaskRunFilter,
     TaskRunFilterState,
     TaskRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Crashed, State
@@ -92,6 +94,20 @@ def close_undriven(client: SyncPrefectClient, runs: Path) -> int:
     return _crash(
         client, zombies, "its process is gone; Retry, or the same command, goes on with it"
     )
+
+
+def close_pending(client: SyncPrefectClient, pool: str) -> int:
+    """Mark what a worker of the pool had taken and not begun as Crashed; returns how many.
+
+    It holds its place in the queue until it ends. Call this where no worker of the pool lives.
+    """
+    found = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.PENDING]))
+        ),
+        work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
+    )
+    return _crash(client, found, "its worker was killed before it began; Retry begins it")
 
 
 def _is_of(flow_run: FlowRun, folder: Path) -> bool:

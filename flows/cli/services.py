@@ -21,8 +21,10 @@ def up(
 
     services = Services(home())
     try:
+        idle = services.find("worker") is None
         prefect, mlflow = services.start_all()
-        services.keep_heartbeat(watch_over(f"{prefect.url}/api"))
+        os.environ.update(services.environment())  # the server's login, before Prefect reads it
+        services.keep_heartbeat(watch_over(f"{prefect.url}/api", idle))
         if worker:
             deploy(services.environment())
             services.start_worker()
@@ -39,9 +41,9 @@ def worker() -> None:
 
     Where PREFECT_WORKER_WEBSERVER_PORT is set, its health is told on that loopback port.
     """
-    from flows.deploy import deploy
+    from flows.deploy import deploy, watch_over
     from flows.services import ServiceError, Services, worker_command
-    from tasks.home import home
+    from tasks.home import HEARTBEAT, home
 
     server = os.environ.get("PREFECT_API_URL")
     if not server:
@@ -52,7 +54,8 @@ def worker() -> None:
     own = {**Services(home()).environment(), "PREFECT_API_URL": server}
     try:
         deploy(own)
-    except ServiceError as error:
+        own[HEARTBEAT] = f"{watch_over(server):g}"
+    except (ServiceError, ValueError) as error:
         raise UserError(str(error)) from None
     command = worker_command(socket.gethostname())
     if os.environ.get("PREFECT_WORKER_WEBSERVER_PORT"):
