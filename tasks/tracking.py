@@ -338,9 +338,8 @@ class _Sender(threading.Thread):
                 else self._client.create_experiment(
                     self._study,
                     artifact_location=self._artifacts.as_uri() if self._artifacts else None,
-                    tags={
-                        "mlflow.experimentKind": "custom_model_development"
-                    },  # not the GenAI page
+                    # else MLflow opens it in its pages for prompts and traces
+                    tags={"mlflow.experimentKind": "custom_model_development"},
                 )
             )
         return self._client
