@@ -73,9 +73,12 @@ demo: setup
 test: setup-dev
 	$(BIN)/python -m pytest -m "not system and not soak and not verl" tests
 
-test-system: setup-dev .venv/.smollm2
-	$(BIN)/python -m pytest -m "system and not soak" tests
-	$(MAKE) test-verl
+# Beside each other: one waits for servers most of its time, the other starts Ray again and again.
+VERL_LOG := .venv-verl/test.log
+test-system: setup-dev .venv/.smollm2 .venv-verl/.ready
+	$(MAKE) test-verl > $(VERL_LOG) 2>&1 & verl=$$!; \
+	$(BIN)/python -m pytest -m "system and not soak" tests; failed=$$?; \
+	wait $$verl || failed=1; cat $(VERL_LOG); exit $$failed
 
 test-verl: setup-dev .venv-verl/.ready
 	.venv-verl/bin/python -m pytest -m verl tests/verl

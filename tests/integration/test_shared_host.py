@@ -54,6 +54,7 @@ def listening(root: Path) -> set[tuple[str, int]]:
     return found
 
 
+@pytest.mark.system
 @pytest.mark.timeout(1800)
 def test_two_roots_side_by_side_on_loopback_alone(tmp_path: Path) -> None:
     worlds = [World(tmp_path / name, stubs=True) for name in ("one", "two")]
@@ -90,6 +91,7 @@ def test_two_roots_side_by_side_on_loopback_alone(tmp_path: Path) -> None:
             assert stat.S_IMODE((world.root / folder).stat().st_mode) == 0o700
 
 
+@pytest.mark.system
 @pytest.mark.timeout(1800)
 def test_secrets_of_the_environment_are_in_no_file(tmp_path: Path) -> None:
     world = World(tmp_path / "root", stubs=True)
