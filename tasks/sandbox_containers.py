@@ -82,14 +82,17 @@ def start_beside(
 
 
 def remove_beside(folder: Path) -> None:
-    """Remove the supervisors that share a folder, and the folder; none there is fine."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove the supervisors that share a folder, and the folder; none there is fine.
+
+    The folder goes last: the engine makes it anew for a supervisor that it starts again.
+    """
     ask = ["docker", "ps", "--all", "--quiet", "--filter", f"label={BESIDE}={folder}"]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         found = subprocess.run(ask, capture_output=True, text=True, timeout=_CALL_S).stdout.split()
         if found:
             remove = ["docker", "rm", "--force", *found]
             subprocess.run(remove, capture_output=True, timeout=_CALL_S)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sandboxes(spec: StageSpec) -> int:

@@ -95,7 +95,8 @@ def test_an_experiment_runs_on_the_services_of_compose(tmp_path: Path) -> None:
         place.world.environment["PREFECT_HOME"] = str(place.world.root / "prefect")
         for name in ("prefect", "mlflow", "worker"):
             started.enter_context(place.service(name))
-        prefect = Prefect(f"http://127.0.0.1:{place.ports['4200']}", SECRETS["PREFECT_LOGIN"])
+        servers = (f"http://127.0.0.1:{place.ports[port]}" for port in ("4200", "5000"))
+        prefect = Prefect(*servers, SECRETS["PREFECT_LOGIN"])
         run = prefect.trigger("experiment/experiment", {"name": "r", "iterations": 1})
         assert run["state_type"] == "COMPLETED", run["state"]
         login = base64.b64encode(f"admin:{SECRETS['MLFLOW_PASSWORD']}".encode()).decode()
