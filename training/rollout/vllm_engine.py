@@ -3,6 +3,7 @@
 Needs the environment of the GPU backend; vLLM is imported only when an engine is opened.
 """
 
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -80,6 +81,10 @@ class VllmEngine(RequestEngine):
                 disable_log_stats=True,
             )
         )
+        # Else the collector walks torch and transformers over and over while tokens arrive: stops
+        # of half a second that let this process fall behind vLLM's (docs/gpu.md, "Numbers").
+        gc.collect()
+        gc.freeze()
         return self
 
     async def __aexit__(
@@ -88,6 +93,7 @@ class VllmEngine(RequestEngine):
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        gc.unfreeze()
         self._server.shutdown()
         self._server = None
 
