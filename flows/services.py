@@ -171,7 +171,9 @@ class Services:
                 self._start_worker()
 
     def _start_worker(self) -> Service:
-        return self._start("worker", worker_command("local"), 0, "")
+        # it asks a server on this machine, for one user who has just pressed a button
+        settings = {"PREFECT_WORKER_QUERY_SECONDS": "3"}
+        return self._start("worker", worker_command("local"), 0, "", settings)
 
     def environment(self) -> dict[str, str]:
         """Variables with which a process talks to this root's Prefect server and only to it."""
