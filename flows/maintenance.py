@@ -8,8 +8,8 @@ from pydantic import Field
 from tasks import reports
 from tasks.heartbeat import beating
 from tasks.home import home
-from tasks.maintenance import ALL, Survey, Wanted, carry_out, survey
-from tasks.retention import KINDS, Deletion, Kind
+from tasks.maintenance import Survey, Wanted, carry_out, survey
+from tasks.retention import KINDS, USUAL, Deletion, Kind
 
 KEY = "maintenance"
 
@@ -17,7 +17,7 @@ KEY = "maintenance"
 @flow(name="maintenance", flow_run_name="maintenance", persist_result=False)
 def maintenance(
     dry_run: bool = True,
-    include: list[Kind] = list(ALL),  # noqa: B006  the form shows the default, nobody changes it
+    include: list[Kind] = list(USUAL),  # noqa: B006  the form shows the default, nobody changes it
     spent_anchors: bool = False,
     running_containers: bool = False,
     damaged_days: float = Field(30.0, ge=0),

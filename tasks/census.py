@@ -1,10 +1,12 @@
 """Facts for retention: every run that uses a store, and what the store has of its plan."""
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
 from tasks.retention import RunFact, StageFact
+from tasks.runs import read_lines
 from tasks.todo import must_run
 from training.parts import Part, part_of
 from training.spec import StageSpec
@@ -27,6 +29,21 @@ def read_plan(folder: Path) -> list[StageSpec]:
     if not path.exists():
         return []
     return [StageSpec(**spec) for spec in json.loads(path.read_text(encoding="utf-8")).values()]
+
+
+def claimed(folders: Iterable[Path], planned: Set[str], store: Store) -> set[str]:
+    """Identities that are planned or that any run has computed, and all that they are made of."""
+    todo = {*planned}
+    for folder in folders:
+        todo |= {line["identity"] for line in read_lines(folder / "stages.jsonl")}
+        todo |= {spec.identity for spec in read_plan(folder)}
+    found: set[str] = set()
+    while todo:
+        identity = todo.pop()
+        found.add(identity)
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            todo |= {*StageSpec.load(store.place(identity).spec).inputs.values()} - found
+    return found
 
 
 def run_fact(name: str, specs: list[StageSpec], store: Store) -> RunFact:

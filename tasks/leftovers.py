@@ -7,7 +7,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 from tasks.census import bytes_under
@@ -80,6 +80,24 @@ def _torn_in(place: Place) -> Iterator[Path]:
         yield from (p for pattern in patterns for p in sorted(folder.glob(pattern)) if _old(p))
     unfinished = [place.root / "artifact.adopting", *place.work.glob("checkpoints/*.partial")]
     yield from (path for path in sorted(unfinished) if _old(path))
+
+
+def unclaimed(store: Store, claimed: Set[str]) -> Iterator[Deletion]:
+    """Artifacts and work of stages that no run names; base models, which runs share, stay."""
+    for identity in identities(store):
+        place = store.place(identity)
+        if identity in claimed or _is_base(place) or store.holder(identity) is not None:
+            continue
+        for path in (place.artifact, place.work):
+            if path.exists():
+                yield _in_place("unclaimed", path, "no run names it", place)
+
+
+def _is_base(place: Place) -> bool:
+    try:
+        return StageSpec.load(place.spec).stage == "base_model"
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def temporary() -> Iterator[Deletion]:

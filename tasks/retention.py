@@ -13,7 +13,15 @@ from typing import Literal
 from training.parts import Part, needed_part
 
 Kind = Literal[
-    "weights", "raw", "checkpoints", "damaged", "torn", "temporary", "containers", "tracking"
+    "weights",
+    "raw",
+    "checkpoints",
+    "damaged",
+    "torn",
+    "temporary",
+    "containers",
+    "tracking",
+    "unclaimed",
 ]
 KINDS: dict[Kind, str] = {
     "weights": "weights that no run will read again",
@@ -24,7 +32,10 @@ KINDS: dict[Kind, str] = {
     "temporary": "temporary folders whose owner is gone",
     "containers": "containers of stages that nobody drives",
     "tracking": "MLflow runs shown as running that nobody drives (set to KILLED)",
+    "unclaimed": "stages that no run names, such as those of a run whose folder was deleted",
 }
+USUAL: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "unclaimed")
+"""What is looked for unless told otherwise: what no run names may still be somebody's."""
 
 LAST = 2
 """Iterations whose weights stay in any case."""

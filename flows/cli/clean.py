@@ -17,7 +17,7 @@ def clean(
     yes: Annotated[bool, typer.Option("--yes", help="Delete what is listed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list; the default.")] = False,
     only: Annotated[
-        str | None, typer.Option(help="Kinds to look for, with commas between; default: all.")
+        str | None, typer.Option(help="Kinds, with commas between; default: all but unclaimed.")
     ] = None,
     keep_raw: Annotated[
         bool, typer.Option("--keep-raw", help="Keep raw records of finished experiments.")
@@ -72,9 +72,9 @@ def clean(
 
 
 def _kinds(only: str | None, keep_raw: bool) -> list[Kind]:
-    from tasks.retention import KINDS
+    from tasks.retention import KINDS, USUAL
 
-    chosen = [name.strip() for name in only.split(",")] if only else list(KINDS)
+    chosen = [name.strip() for name in only.split(",")] if only else list(USUAL)
     for name in chosen:
         if name not in KINDS:
             raise UserError(f"kind '{name}' does not exist; choose from {', '.join(KINDS)}")

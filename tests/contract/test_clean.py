@@ -316,3 +316,35 @@ def test_what_an_evaluation_on_demand_reads_stays_meanwhile(finished: Path) -> N
         assert executor not in {d.identity for d in listed.deletions}
     listed = survey(home(), Wanted(("weights",)))
     assert executor in {d.identity for d in listed.deletions}
+
+
+def test_stages_of_a_deleted_run_go_only_when_named(finished: Path) -> None:
+    with driving("r") as run, driving("anchored") as other:
+        store, gone = run.store, {entry.identity for entry in run.entries}
+        kept = {entry.identity for entry in other.entries}
+    assert gone & kept, "the runs share their base"
+    assert survey(home(), Wanted()).notes == []
+    shutil.rmtree(finished / "runs" / "r")
+    usual = survey(home(), Wanted())
+    assert "unclaimed" not in {deletion.kind for deletion in usual.deletions}
+    (note,) = usual.notes
+    assert "MB are of stages that no run names" in note
+    listed = clean("unclaimed")
+    assert {deletion.identity for deletion in listed.deletions} == gone - kept
+    assert not any(store.place(identity).artifact.exists() for identity in gone - kept)
+    assert survey(home(), Wanted()).notes == []
+    before = starts(finished)
+    compute("anchored")
+    assert starts(finished) == before
+
+
+def test_what_a_run_has_computed_is_claimed_though_its_plan_no_longer_names_it(
+    finished: Path,
+) -> None:
+    with driving("r") as run:
+        plan_file = run.folder / "plan.json"
+    plan_file.write_text("{}")
+    assert survey(home(), Wanted(("unclaimed",))).deletions == []
+    (plan_file.parent / "stages.jsonl").unlink()
+    listed = survey(home(), Wanted(("unclaimed",)))
+    assert {d.what.split()[0] for d in listed.deletions} == {"artifact", "work"}
