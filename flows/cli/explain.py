@@ -131,9 +131,11 @@ def _rollouts(task: JsonObject, where: str, needed: bool) -> Rollouts | None:
     from training.algorithms.curriculum_reward import Rollouts
     from training.algorithms.voting import vote
 
-    absent = [key for key in ("current", "tool_calls") if task.get(key) is None]
-    if len(absent) == 2 and not needed and task.get("anchor") is None:
+    if not needed and all(
+        task.get(key) in (None, []) for key in ("current", "anchor", "tool_calls")
+    ):
         return None
+    absent = [key for key in ("current", "tool_calls") if task.get(key) is None]
     if absent:
         raise UserError(
             f"{where}: {absent[0]!r} is missing; only a format-invalid task goes without groups"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Iterator
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import NoReturn
 
 from flows.cli.errors import UserError
@@ -42,7 +42,7 @@ def parse_object(text: str, where: str) -> JsonObject:
     try:
         value = json.loads(
             text,
-            parse_float=Decimal,
+            parse_float=_decimal,
             parse_int=_integer,
             parse_constant=_no_constant,
             object_pairs_hook=_no_repeats,
@@ -115,6 +115,13 @@ def shown(value: object) -> str:
         return kind(value)
     text = str(value) if isinstance(value, Decimal) else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _decimal(digits: str) -> Decimal:
+    try:
+        return Decimal(digits)
+    except InvalidOperation:
+        raise ValueError(f"the exponent of {digits[:40]} is out of range") from None
 
 
 def _integer(digits: str) -> int | Decimal:

@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainer_world import World, lines, untimed, write_base_model
 
 from training.models import load_model, weights_digest
+from training.rollout.trajectory import Status, Stop, Trajectory
 from training.sandbox.isolation import SandboxError, choose
 from training.sandbox.settings import SandboxSettings
+from training.trainers.torch.backend import TorchPolicy
 
 try:
     choose(SandboxSettings(isolation="bubblewrap"))
@@ -148,3 +152,28 @@ def test_a_run_without_an_anchor_measures_its_gap_apart(
     assert all("reference" in c for c in valid)
     assert (artifact / "anchor_groups.jsonl").read_text() == ""
     assert "seconds_diagnostic" in lines(artifact.parent / "work/metrics.jsonl")[0]
+
+
+def test_a_candidate_that_could_not_be_sampled_is_no_bad_candidate(
+    world: Callable[[], World], base_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = TorchPolicy.rollout
+
+    async def third_is_lost(*arguments: Any) -> list[list[Trajectory]]:
+        groups = await sample(*arguments)
+        groups[2][0] = replace(groups[2][0], status=Status.INFRA, text="", stop=Stop.INFRA)
+        return groups
+
+    monkeypatch.setattr(TorchPolicy, "rollout", third_is_lost)
+    one = world()
+    base = one.base(base_model)
+    changes = {"curriculum": {"lambda_ref": 0.0, "steps": 1}, "executor": {"reference": "none"}}
+    inputs = dict.fromkeys(("base", "curriculum", "executor"), base)
+    artifact = one.run_here(one.spec("curriculum", inputs, changes))
+    candidates = lines(artifact / "candidates.jsonl")
+    lost = [c for c in candidates if c["r_fmt"] is None]
+    assert [c["index"] for c in lost] == [2]
+    assert "advantage" not in lost[0]
+    advantages = [c["advantage"] for c in candidates if c not in lost]
+    assert sum(advantages) == pytest.approx(0, abs=1e-6)
+    assert json.loads((artifact / "result.json").read_text())["metrics"]["infra_dropped"] == 1

@@ -187,6 +187,10 @@ def test_rewards_stay_in_their_range_and_advantages_sum_to_zero(batch) -> None: 
         ("Problem: One?\nAnswer: 1\nAnswer: 1.0", "One?", "1"),
         ("Problem: One?\nAnswer: 1\nBecause it is so.", "One?", "1"),
         ("Problem: One?\nFinal Answer: 1", "One?", "1"),
+        # what the Executor would see of its answer ends the problem
+        ("Problem: 6*7? Answer: 42\n\nAnswer: 42", "6*7?", "42"),
+        ("Problem: 6*7? Answer: 42\nBecause.\nFinal Answer: 42", "6*7?", "42"),
+        ("Problem: One? Answer: 1\nProblem: Two?\nAnswer: 2", "One?", "1"),
     ],
 )
 def test_candidates_that_pass_the_format_gate(text: str, problem: str, answer: str) -> None:
@@ -222,3 +226,9 @@ def test_reading_never_raises_and_a_valid_candidate_has_both_parts(a: str, b: st
     if candidate.r_fmt:
         assert candidate.problem
         assert candidate.answer
+
+
+def test_many_answer_parts_are_not_all_calculated() -> None:
+    parts = [f"Answer: 1.1^{{{9000 - i}}}\n" for i in range(200)]
+    assert read_candidate("Problem: a\n" + parts[0] * 200).r_fmt == 1
+    assert "over 8 different" in read_candidate("Problem: a\n" + "".join(parts)).reason

@@ -162,6 +162,15 @@ def test_a_format_invalid_task_with_groups_still_has_reward_zero() -> None:
     assert (score["r_fmt"], score["r_unc"], score["r_tool"], score["r_c"]) == (0, 1.0, 1.0, 0.0)
 
 
+def test_a_format_invalid_task_may_have_empty_groups() -> None:
+    empty: dict[str, object] = {"current": [], "anchor": [], "tool_calls": []}
+    given = {"tasks": [{"text": "no format", **empty}, TASK]}
+    scores = json.loads(explain("curriculum", given))["tasks"]
+    assert [score["r_fmt"] for score in scores] == [0, 1]
+    with pytest.raises(UserError, match=r"tasks\[0\].current: a group needs at least 2"):
+        explain("curriculum", {"tasks": [{**TASK, **empty}]})
+
+
 GOOD = {"current": ["1", "1"], "anchor": ["1", "1"]}
 TASK = {"text": "Problem: Add.\nAnswer: 5", "current": ["5", "5"], "tool_calls": [0, 0]}
 
@@ -195,6 +204,7 @@ TASK = {"text": "Problem: Add.\nAnswer: 5", "current": ["5", "5"], "tool_calls":
         ("executor", {**GOOD, "alpha": True}, "'alpha' must be a number in [0, 1], got true"),
         ("executor", {**GOOD, "alpha": None}, "'alpha' must be a number in [0, 1], got null"),
         ("executor", {**GOOD, "alpha": float("nan")}, "NaN is not JSON"),
+        ("answer", '{"id": 1, "answer": 1e99999999999999999999}', "999999 is out of range"),
         ("executor", {**GOOD, "std": "unbiased"}, "'std' must be 'sample' or 'population'"),
         ("curriculum", {"tasks": []}, "'tasks' is empty"),
         ("curriculum", {"tasks": {}}, "'tasks': expected a list, got an object"),

@@ -10,7 +10,8 @@ from training.algorithms.answer_key.integers import NotExact
 from training.algorithms.answer_key.label import label_of
 from training.algorithms.answer_key.plain_text import strip_special_tokens
 
-_MAX_DIFFERENT_FIELDS = 8
+MAX_DIFFERENT_FIELDS = 8
+"""Different spellings of its answer that one output may have."""
 _SHOWN = 40
 
 # What was not written as an answer: tool calls and observations, also where they do not close.
@@ -62,7 +63,7 @@ def read_output(text: str, *, percent: bool = True) -> Answer:
     if not fields:
         return Answer("invalid", None, "no 'Final Answer:' line")
     labels: list[str] = []
-    for field in fields[:_MAX_DIFFERENT_FIELDS]:
+    for field in fields[:MAX_DIFFERENT_FIELDS]:
         answer = read_bare(field, percent=percent)
         if answer.label is None:
             shown = _shorten(field).encode("utf-8", "replace").decode()
@@ -72,8 +73,8 @@ def read_output(text: str, *, percent: bool = True) -> Answer:
         if len(labels) > 1:
             shown = ", ".join(map(_shorten, labels))
             return Answer("invalid", None, f"two different labels: {shown}")
-    if len(fields) > _MAX_DIFFERENT_FIELDS:
-        return Answer("invalid", None, f"more than {_MAX_DIFFERENT_FIELDS} different final answers")
+    if len(fields) > MAX_DIFFERENT_FIELDS:
+        return Answer("invalid", None, f"more than {MAX_DIFFERENT_FIELDS} different final answers")
     return Answer("valid", labels[0], "one final answer")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 
-from training.algorithms.answers import Answer, read_bare
+from training.algorithms.answers import MAX_DIFFERENT_FIELDS, read_bare
 
 # A marker stands at the start of a line, with optional markdown around it. Running text such as
 # "Problem: ... Answer: 5" is read too, so each marker has a second form for the middle of a line.
@@ -13,6 +14,7 @@ _PROBLEM_LINE = re.compile(r"^[ \t>*_#]*Problem[*_]*[ \t]*:[*_]*", re.MULTILINE)
 _PROBLEM_INLINE = re.compile(r"\bProblem[*_]*:[*_]*")
 _ANSWER_LINE = re.compile(r"^[ \t>*_#]*(?:Final )?Answer[*_]*[ \t]*:[*_]*", re.MULTILINE)
 _ANSWER_INLINE = re.compile(r"\b(?:Final )?Answer[*_]*:[*_]*")
+_GIVEN_AWAY = re.compile(r"\b(?:final )?answer[*_]*\s{0,3}:[*_]*\s{0,3}(\S{1,200})", re.I)
 
 
 @dataclass(frozen=True)
@@ -32,30 +34,45 @@ class Candidate:
 def read_candidate(text: str) -> Candidate:
     """Read a Curriculum output and decide the format gate R_fmt.
 
-    The problem is the text between the first `Problem:` and the first `Answer:` after it. The
-    answer is the first line of its part that isn't blank; what follows is not looked at, except
-    that a further `Answer:` before another problem must not contradict the first.
+    The problem is the text between the first `Problem:` and the first `Answer:` after it: one at
+    the start of a line, or an earlier one that a number follows, since the Executor must not see
+    it. The answer is the first line of its part that isn't blank; what follows is not looked at,
+    except that a further `Answer:` before another problem must not contradict the first.
     """
     start = _PROBLEM_LINE.search(text) or _PROBLEM_INLINE.search(text)
     if start is None:
         return Candidate(None, None, 0, "no 'Problem:' part")
-    marker = _ANSWER_LINE.search(text, start.end()) or _ANSWER_INLINE.search(text, start.end())
-    problem = text[start.end() : marker.start() if marker else len(text)].strip() or None
+    marker = _answer_marker(text, start.end())
+    problem = text[start.end() : marker[0] if marker else len(text)].strip() or None
     if problem is None:
         return Candidate(None, None, 0, "the 'Problem:' part is empty")
     if marker is None:
         return Candidate(problem, None, 0, "no 'Answer:' part after the problem")
-    rest = text[marker.end() :]
+    rest = text[marker[1] :]
     following = _PROBLEM_LINE.search(rest)
     parts = _ANSWER_LINE.split(rest[: following.start()] if following else rest)
-    answers = [_read_part(part) for part in parts]
-    if answers[0].label is None:
-        return Candidate(problem, None, 0, f"the 'Answer:' part has no label: {answers[0].reason}")
-    if any(answer.label != answers[0].label for answer in answers[1:]):
+    first, *others = dict.fromkeys(map(_first_line, parts))
+    answer = read_bare(first)
+    if answer.label is None:
+        return Candidate(problem, None, 0, f"the 'Answer:' part has no label: {answer.reason}")
+    if len(others) >= MAX_DIFFERENT_FIELDS:
+        return Candidate(problem, None, 0, f"over {MAX_DIFFERENT_FIELDS} different 'Answer:' parts")
+    if any(read_bare(other).label != answer.label for other in others):
         return Candidate(problem, None, 0, "two different 'Answer:' parts")
-    return Candidate(problem, answers[0].label, 1, "one problem with one answer")
+    return Candidate(problem, answer.label, 1, "one problem with one answer")
 
 
-def _read_part(part: str) -> Answer:
+def _answer_marker(text: str, start: int) -> tuple[int, int] | None:
+    """Where the marker that ends the problem begins and ends."""
+    line = _ANSWER_LINE.search(text, start)
+    end = line.start() if line else len(text)
+    for early in islice(_GIVEN_AWAY.finditer(text, start, end), MAX_DIFFERENT_FIELDS):
+        if read_bare(early[1]).label is not None:
+            return early.start(), early.start(1)
+    marker = line or _ANSWER_INLINE.search(text, start)
+    return marker.span() if marker else None
+
+
+def _first_line(part: str) -> str:
     lines = part.strip().splitlines()
-    return read_bare(lines[0].strip() if lines else "")
+    return lines[0].strip() if lines else ""

@@ -14,11 +14,11 @@ from training.errors import InfraError
 from training.models import load_tokenizer
 from training.rollout.engine import Sampling
 from training.rollout.tool_loop import Task
-from training.rollout.trajectory import Trajectory
+from training.rollout.trajectory import Status, Trajectory
 from training.seeds import derive_seed
 from training.stages.base import StageContext, StageResult, read_jsonl
 from training.trainers.backends import Policy, open_backend
-from training.trainers.common import prompt_book
+from training.trainers.common import InfraGuard, prompt_book
 from training.trainers.curriculum_records import (
     candidate_line,
     group_line,
@@ -58,6 +58,7 @@ class _CurriculumStage:
             max_turn_tokens=self.settings.max_new_tokens,
             max_context_tokens=self.rollout.max_context_tokens,
         )
+        self.guard = InfraGuard(self.rollout.max_infra_share)
         self.candidates = StepLog(ctx.work / CANDIDATES)
         self.anchor_groups = StepLog(ctx.work / ANCHOR_GROUPS)
 
@@ -92,9 +93,13 @@ class _CurriculumStage:
         seconds |= spent
 
         clock = time.monotonic()
-        kept = [i for i in range(len(written)) if i not in problems or i in judged]
+        kept = [
+            i
+            for i, trajectory in enumerate(written)
+            if trajectory.status is not Status.INFRA and (i not in problems or i in judged)
+        ]
         if not kept:
-            raise InfraError(f"no candidate of step {step} has complete groups; look at the log")
+            raise InfraError(f"no candidate of step {step} was sampled whole; look at the log")
         scores = dict(zip(kept, self._score(kept, read, judged, judges), strict=True))
         learnt = await policy.step(
             [[Sample(written[i], scores[i].advantage, self.settings.clip)] for i in kept],
@@ -115,11 +120,12 @@ class _CurriculumStage:
         return {**summarise(lines), **learnt, **seconds}
 
     async def _write(self, step: int, policy: Policy) -> list[Trajectory]:
-        """B candidates from the policy, each from its own seed."""
+        """B candidates from the policy, each from its own seed; some may have status infra."""
         count = self.settings.batch_size
         tasks = [Task(f"b{step}-{i}", self.prompts.curriculum) for i in range(count)]
         seeds = [derive_seed(*self._parts(step), "write", i) for i in range(count)]
         groups = await policy.rollout(tasks, 1, self.sampling, seeds)
+        self.guard.complete(groups)
         return [trajectory for group in groups for trajectory in group]
 
     def _score(

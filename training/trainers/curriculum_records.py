@@ -17,7 +17,7 @@ from training.trainers.judges import Judgement
 
 Line = dict[str, Any]
 
-INFRA = "the sandbox or the engine failed again and again on its group"
+INFRA = "the sandbox or the engine failed again and again on it or its group"
 
 
 def group_line(group: Sequence[Trajectory]) -> Line:
@@ -34,8 +34,8 @@ def candidate_line(
 ) -> Line:
     """One candidate: its text, every term of its reward, and the groups it was judged by.
 
-    A candidate whose group our own machinery could not complete has left the batch: its `score` is
-    None and `r_fmt` is null, so that nobody takes it for a task.
+    A candidate that our own machinery could not complete, or its group, has left the batch: its
+    `score` is None and `r_fmt` is null, so that nobody takes it for a task.
     """
     line: Line = {
         "index": index,

@@ -79,9 +79,9 @@ class Judges:
             reference = await self._sample(self._current, step, "diagnostic", problems, size)
             seconds["seconds_diagnostic"] = time.monotonic() - clock
         return {
-            i: Judgement(group, None if reference is None else reference[i])
+            i: Judgement(group, None if reference is None else reference.get(i))
             for i, group in current.items()
-            if reference is None or i in reference
+            if not self.enters_reward or (reference is not None and i in reference)
         }, seconds
 
     async def _sample(

@@ -51,7 +51,14 @@ class Arithmetic:
         return collect(products)
 
     def divide(self, a: Exact, b: Exact) -> Exact:
-        """a / b; conjugates clear square roots from a denominator of several terms."""
+        """a / b; conjugates clear square roots from a denominator of several terms.
+
+        A multiple of such a denominator is divided as it is: ln(1000) by ln(10).
+        """
+        if len(b.terms) > 1 and a.terms.keys() == b.terms.keys():
+            ratios = {a.terms[m] / c for m, c in b.terms.items()}
+            if len(ratios) == 1:
+                return exact(ratios.pop())
         while len(b.terms) > 1:
             conjugate = _conjugate(b)
             a, b = self.multiply(a, conjugate), self.multiply(b, conjugate)

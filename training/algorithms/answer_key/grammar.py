@@ -149,7 +149,9 @@ class Grammar:
             return self._work.root(self._argument(), int(degree[1]))
         if name == "log":
             base = self._expect(tokens.LOG_BASE, "a logarithm without its base")
-            return logarithm(self._work, self._argument(), exact(parse_digits(base[1] or base[2])))
+            argument = self._argument()
+            self._refuse_what_may_be_inside()
+            return logarithm(self._work, argument, exact(parse_digits(base[1] or base[2])))
         if name not in FUNCTIONS:
             raise NotExact("a word or letter that is no number")
         counts, function = FUNCTIONS[name]
@@ -162,12 +164,26 @@ class Grammar:
             arguments = [self._argument()]
             if self._degrees and self._take(tokens.DEGREES):
                 arguments[0] = self._work.multiply(arguments[0], self._one_degree())
-            if name != "sqrt" and self._multiplies_silently():
-                raise NotExact("a function's argument without parentheses")
+            if name != "sqrt":
+                self._refuse_what_may_be_inside()
         self._degrees = degrees
         if len(arguments) not in counts and counts != ANY_NUMBER:
             raise NotExact("a function with a wrong number of arguments")
         return function(self._work, arguments)
+
+    def _refuse_what_may_be_inside(self) -> None:
+        """After an argument without parentheses: ln e^2 is read as ln(e^2) and as (ln e)^2.
+
+        A division is clear where another function comes next: ln 8/ln 2.
+        """
+        inside = any(
+            pattern.match(self.text, self.position) for pattern in (tokens.POWER, tokens.FACTORIAL)
+        )
+        if divide := tokens.DIVIDE.match(self.text, self.position):
+            name = tokens.NAME.match(self.text, divide.end())
+            inside = name is None or name[2] not in (*FUNCTIONS, "log")
+        if inside or self._multiplies_silently():
+            raise NotExact("a function's argument without parentheses")
 
     def _arguments(self) -> list[Exact]:
         commas, self._commas = self._commas, False

@@ -23,7 +23,8 @@ _EQUALS = re.compile(r"={1,3}")
 _APPROXIMATELY = re.compile(r"\\(?:approx|simeq|doteq)(?![A-Za-z])")
 _CURRENCY = re.compile(r"[€£¥₹]")
 
-_INDEX = re.compile(r"_\s*(?:\{[^{}]{0,40}\}|\w)|(?<=[A-Za-z}'])\([^()]{0,40}\)")
+_LOOSE_EXPONENT = re.compile(r"[0-9.]\s+[eE][+-]?[0-9]")
+_INDEX = re.compile(r"_\s*(?:\{[^{}]{0,40}\}|\w{1,10})|(?<=[A-Za-z}'])\([^()]{0,40}\)")
 _NAME = re.compile(r"[A-Za-z\\\s_{}()|∠△,'.+*/-]{1,120}")
 _NO_NAME = re.compile(r"\b(?:not|no|never|or|and|unknown|undefined|none)\b", re.I)
 
@@ -44,6 +45,8 @@ def _read(answer: str, percent: bool) -> str:
     text = _CURRENCY.sub(" ", plain(answer))
     if _RELATION.search(text):
         raise NotExact("a relation or several values, not one number")
+    if _LOOSE_EXPONENT.search(text):
+        raise NotExact("a space before an exponent")
     if is_word := _IS.match(text):
         text = f"{is_word[1]}={text[is_word.end() :]}"
     text = text.removeprefix("=")

@@ -49,6 +49,8 @@ _SPACES = re.compile(r"[ \t]{3,}")
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![A-Za-z])\s*")
 _BEFORE_BOX = re.compile(r"(?:\A|[=:]|\\approx|\b(?:is|equals|answer|result|value))\s*\Z", re.I)
 _AFTER_BOX = re.compile(r"\s*(?:\Z|[%.°A-Za-z]|\\(?:%|text|math|[mh]box)|\^\s*\{?\s*\\circ)")
+_EMPHASIS = re.compile(r"(?<!\S)\*\*(?=\S)|(?<=\S)\*\*(?=[.,;:!?]?(?:\s|\Z))|`")
+_DASH_BETWEEN = re.compile(r"[0-9]\s*[–—]\s*[0-9]")
 _EDGES = ' \t\r\n*_`"“”'
 
 
@@ -61,6 +63,9 @@ def plain(answer: str) -> str:
     _require_length(answer)
     text = strip_special_tokens(answer)
     text = "".join(c for c in text if unicodedata.category(c) != "Cf").strip()
+    if _DASH_BETWEEN.search(text):
+        raise NotExact("a range, not one number")
+    text = _EMPHASIS.sub(" ", text)
     text = _one_alphabet(text.strip(_EDGES))
     text = _SPACES.sub("  ", text)
     if any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\r\n" for c in text):

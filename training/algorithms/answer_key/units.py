@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _DEGREES = re.compile(r"\s*(?:°|\^\s*\{?\s*\\circ\s*\}?|\\(?:degree|circ)(?![A-Za-z]))\s*[CF]?")
-_SCALE = re.compile(r"\s*(hundred|thousand|million|billion|trillion|dozen)(?![A-Za-z])", re.I)
+_SCALE = re.compile(r"\s*(hundred|thousand|million|billion|trillion|dozen)s?(?![A-Za-z])", re.I)
 _UNIT = r"[A-Za-z°µμΩ]{1,20}\.?(?: ?\^ ?\{?-?[1-4]\}?)?"
 _UNITS = re.compile(rf"\s*{_UNIT}(?:(?: ?(?:[/*-]|\\cdot) ?| {{1,2}}){_UNIT}){{0,5}}\s*")
 _WORD = re.compile(r"[A-Za-z°µμΩ]+")
@@ -33,7 +33,11 @@ _NEVER = {  # after these the number is not the answer, or not all of it
     "than", "mod", "modulo", "pmod", "base", "over", "times", "plus", "minus", "squared", "cubed",
     "factorial", "half", "halves", "third", "thirds", "quarter", "quarters", "of", "is", "are",
     "infinity", "inf", "nan", "undefined", "unknown", "maybe", "either", "both", "through",
-    "until", "vs", "versus", "ratio", "remainder", "root",
+    "until", "vs", "versus", "ratio", "remainder", "root", "below", "negative", "zero", "doubled",
+    "tripled", "fourth", "fourths", "fifth", "fifths", "sixth", "sixths", "seventh", "sevenths",
+    "eighth", "eighths", "ninth", "ninths", "tenth", "tenths", "eleventh", "elevenths", "twelfth",
+    "twelfths", "hundredth", "hundredths", "thousandth", "thousandths", "quadrillion",
+    "quintillion", "bn", "mn", "lakh", "lakhs", "crore", "crores",
 }
 _COUNTS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",

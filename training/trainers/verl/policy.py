@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from shutil import copytree, rmtree
 
@@ -15,6 +15,7 @@ from training.rollout.tool_loop import Task
 from training.rollout.trajectory import Status, Stop, Trajectory
 from training.rollout.vllm_engine import end_tokens
 from training.sandbox.settings import SandboxSettings
+from training.seeds import derive_seed
 from training.stages.base import StageContext
 from training.trainers.backends import Role
 from training.trainers.samples import Sample, deal, require_finite
@@ -23,6 +24,8 @@ from training.trainers.verl.checkpoint import FolderCheckpoints
 from training.trainers.verl.thread import VerlThread
 from training.trainers.verl.trainer import StageTrainer
 from training.trainers.verl.turns import Turns
+
+_ATTEMPTS = 3  # one sampling and two resamplings after failures of our own machinery
 
 
 class VerlPolicy:
@@ -61,7 +64,10 @@ class VerlPolicy:
         sampling: Sampling,
         seeds: Sequence[int],
     ) -> list[list[Trajectory]]:
-        """See `training.trainers.backends.Sampler.rollout`."""
+        """See `training.trainers.backends.Sampler.rollout`.
+
+        What verl could not finish is ordered again, twice, with fresh seeds.
+        """
         orders = [
             Order(
                 task=task.id,
@@ -80,18 +86,31 @@ class VerlPolicy:
         if not orders:
             return []
         async with self._turns.of(self):
-            names = await self._thread.call(self._trainer.order, orders, group_size)
-            found = await self._thread.call(
-                self._trainer.collect, names, group_size, self._deadline
-            )
-        groups = []
-        for order, members in zip(orders, found, strict=True):
-            for key, trajectory in members.values():
-                self._keys[id(trajectory)] = key
-            groups.append(
-                [members[m][1] if m in members else _lost(order, m) for m in range(group_size)]
-            )
-        return groups
+            groups = await self._sample(orders, group_size)
+            for attempt in range(1, _ATTEMPTS):
+                places = [(i, m) for i, g in enumerate(groups) for m, t in enumerate(g) if not t]
+                seeds = [derive_seed(orders[i].seed, m, attempt) for i, m in places]
+                again = [
+                    replace(orders[i], seed=s) for (i, _), s in zip(places, seeds, strict=True)
+                ]
+                if not again:
+                    break
+                for (i, m), (found,) in zip(places, await self._sample(again, 1), strict=True):
+                    groups[i][m] = found
+        return [
+            [trajectory or _lost(order) for trajectory in group]
+            for order, group in zip(orders, groups, strict=True)
+        ]
+
+    async def _sample(self, orders: list[Order], size: int) -> list[list[Trajectory | None]]:
+        """A group of each order; None for a member that verl could not finish."""
+        names = await self._thread.call(self._trainer.order, orders, size)
+        groups = await self._thread.call(self._trainer.collect, names, size, self._deadline)
+        for members in groups:
+            self._keys |= {id(trajectory): key for key, trajectory in members.values()}
+        return [
+            [members[m][1] if m in members else None for m in range(size)] for members in groups
+        ]
 
     async def restore(self) -> int:
         """See `training.trainers.backends.Policy.restore`."""
@@ -179,7 +198,7 @@ _METRICS = {
 """verl's name of a metric → ours."""
 
 
-def _lost(order: Order, member: int) -> Trajectory:
+def _lost(order: Order) -> Trajectory:
     """Stands for a trajectory that verl could not finish: a failure of our own machinery."""
     return Trajectory(
         task=order.task,
