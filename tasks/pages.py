@@ -8,6 +8,7 @@ from typing import Any
 from tasks import reports
 from tasks.runs import Run
 from tasks.stage import Outcome
+from tasks.summary import older_anchor
 from tasks.tracking import PARENT
 
 SHOWN: dict[str, tuple[str, ...]] = {
@@ -60,6 +61,8 @@ def show_iteration(run: Run, row: Mapping[str, Any], outcomes: Sequence[Outcome]
     scores = {key: row.get(key) for key in ("greedy", "mean_at_8")}
     shown = [f"{key} {value:.4g}" for key, value in scores.items() if value is not None]
     title = f"{run.name}, iteration {iteration}: {', '.join(shown) or 'not evaluated'}"
+    if older_anchor(run, iteration):
+        title += "; its reference gap compares two different models, the anchor is an older one"
     reports.table(reports.artifact_key(run.name, f"i{iteration}"), lines, title)
 
 

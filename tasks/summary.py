@@ -52,6 +52,15 @@ def iteration_row(
     return row
 
 
+def older_anchor(run: Run, iteration: int) -> bool:
+    """Whether R_ref compares two different models: the anchor is not this iteration's Executor.
+
+    So it is where the anchor is not refreshed every iteration (docs/method.md section 1).
+    """
+    inputs = [e.spec.inputs for e in run.iteration(iteration) if e.spec.stage == "curriculum"]
+    return any(i.get("frozen", i["executor"]) != i["executor"] for i in inputs)
+
+
 def write_summary(run: Run) -> dict[str, Any]:
     """Write summary.json from the iterations whose stages are all recorded; returns it."""
     rows = []
@@ -68,6 +77,7 @@ def write_summary(run: Run) -> dict[str, Any]:
         "seed": config.seed,
         "planned_iterations": config.iterations,
         "comparable": comparable(run) if rows else None,
+        "older_anchor": [t for t in range(config.iterations + 1) if older_anchor(run, t)],
         "iterations": rows,
     }
     write_atomic(run.folder / "summary.json", json.dumps(summary, indent=1))

@@ -48,6 +48,12 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
             str(row.get("alarms", "–")),
             number(row.get("seconds"), 1),
         )
+    if older := summary.get("older_anchor"):
+        table.caption = (
+            f"In iteration {', '.join(map(str, older))} the anchor is older than the Executor that "
+            "judges, so the reference gap compares two different models."
+        )
+        table.caption_justify = "left"
     return table
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from flows.cli.errors import UserError
 from flows.cli.status import status
 from flows.cli.status_view import run_page, state_line
+from flows.cli.tables import summary_table
 from tasks.home import home
 from tasks.run_view import RunView, view_run
 from tasks.runs import Run, create, driving
@@ -147,3 +148,18 @@ def test_what_is_not_there_is_told_in_a_sentence(stub_home: Path) -> None:
         status("nobody", watch=False)
     with pytest.raises(UserError, match="--watch needs the name of a run"):
         status(None, watch=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "older"), [("anchorloop", []), ("anchorloop_every2", [2, 4]), ("agent0", [])]
+)
+def test_an_anchor_older_than_the_executor_is_said(
+    stub_home: Path, method: str, older: list[int]
+) -> None:
+    create(load_config("tiny", method, {"iterations": 4}), "r", "study")
+    with driving("r") as run:
+        summary = write_summary(run)
+    assert summary["older_anchor"] == older
+    caption = summary_table(summary).caption
+    assert (caption is None) == (older == [])
+    assert not older or "In iteration 2, 4 the anchor is older" in str(caption)
