@@ -101,7 +101,8 @@ _CHOSEN = re.compile(
 )  # fmt: skip
 _I_CHOOSE = re.compile(
     r"\bI(?:['’]ll|['’]d|\s+(?:will|would|must|therefore))?\s+(?:choose|pick|select|go\s+with)"
-    r"(?:\s+(?:option|choice|answer))?(?=\s)" + _MARKS + _LETTER + r"(?=[*_`\"']*(?:\.(?!\w)|\s*$))",
+    r"(?:\s+(?:option|choice|answer))?(?=\s)" + _MARKS + _LETTER
+    + r"(?=[*_`\"']*(?:\.(?!\w)|\s*$))",
     _FLAGS,
 )  # fmt: skip
 _STATEMENTS = (
