@@ -14,6 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+GOOD_ROW = b'{"id": "a", "question": "?", "answer": "5"}\n'
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "flows.cli.main", "grade", *arguments],
@@ -113,7 +116,7 @@ def test_a_lone_surrogate_neither_ends_nor_changes_the_output(tmp_path: Path) ->
         ("x.json", b"{", "cannot be read (JSONDecodeError"),
         ("x.jsonl", b"[" * 200_000, "cannot be read (RecursionError"),
         ("x.jsonl", b"\xff", "cannot be read (UnicodeDecodeError"),
-        ("x.jsonl.gz", gzip.compress(b'{"id": "a"}\n' * 99)[:-9], "cannot be read (EOFError"),
+        ("x.jsonl.gz", gzip.compress(GOOD_ROW * 99)[:-9], "cannot be read (EOFError"),
         ("x.jsonl.gz", b"plain", "cannot be read (BadGzipFile"),
     ],
 )
