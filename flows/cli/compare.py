@@ -46,12 +46,28 @@ def _report(path: Path) -> dict[str, Any]:
     file = path / "scores.json" if path.is_dir() else path
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
-        report["benchmarks"].items()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        benchmarks = dict(report["benchmarks"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         raise UserError(
             f"{file} is no evaluation report; name a scores.json of `anchorloop evaluate`"
         ) from None
+    for name, entry in benchmarks.items():
+        if not _is_score(entry):
+            raise UserError(
+                f"{file}: its entry {name!r} is no score of `anchorloop evaluate`, which has "
+                "value, checksum and by_question"
+            )
     return dict(report)
+
+
+def _is_score(entry: object) -> bool:
+    """Whether a report's entry has what a comparison reads: numbers and the texts' checksum."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("by_question"), dict):
+        return False
+    numbers = [*entry["by_question"].values(), entry.get("value") or 0.0]
+    return isinstance(entry.get("checksum"), str) and all(
+        isinstance(number, (int, float)) for number in numbers
+    )
 
 
 def _shown(value: tuple[float, float | None] | None) -> str:

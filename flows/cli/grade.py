@@ -165,7 +165,9 @@ def _print_line(identity: object, verdict: Grade) -> None:
         "correct": verdict.correct,
         "reason": verdict.reason,
     }
-    print(json.dumps(line, ensure_ascii=False, default=str))
+    text = json.dumps(line, ensure_ascii=False, default=str)
+    # A lone surrogate has no bytes in UTF-8; its escape says the same in JSON.
+    print(text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 
 def _counted(verdict: Grade) -> list[str]:

@@ -33,6 +33,37 @@ from training.benchmarks.schema import GradeStatus, Question
         ("**B**", "B"),
         ("C. x = 42", "C"),
         ("The answer is I.", "I"),
+        ("Final Answer: I", "I"),
+        ("The answer is I because of II", "I"),
+        (r"\boxed{\text{I}}", "I"),
+        ("Final Answer: C. A small dog", "C"),
+        ("Final Answer: C. E. coli", "C"),
+        ("Final Answer: (C) and not (D)", "C"),
+        ("Final Answer: A (Paris)", "A"),
+        ("Final Answer: C - the third", "C"),
+        ("### Final Answer\nC", "C"),
+        ("**Final Answer**\n\n**(B) foo**", "B"),
+        ("**Answer**\n\nC", "C"),
+        ("## Answer\nC. foo", "C"),
+        ("Answer (C)", "C"),
+        ("C. foo\n\nExplanation: bar", "C"),
+        ("C\n\nBecause B is too small.", "C"),
+        ("Option C: foo", "C"),
+        (r"\boxed{\text{Option C}}", "C"),
+        (r"\boxed{Option C}", "C"),
+        (r"so \boxed C", "C"),
+        (r"\fbox{C}", "C"),
+        (r"\boxed{(c)}", "C"),
+        ("C is the correct answer.", "C"),
+        ("Therefore, (C) is the best choice.", "C"),
+        ("I choose C.", "C"),
+        ("the answer is C but not by much", "C"),
+        ("the answer is C by elimination", "C"),
+        ("the answer is C for this gas", "C"),
+        ("the answer is C in this case", "C"),
+        ("the answer is C with 5 %", "C"),
+        ("the answer is C if x > 0", "C"),
+        ("the answer is C so we stop", "C"),
     ],
 )
 def test_reads_a_stated_choice(response: str, letter: str) -> None:
@@ -62,6 +93,41 @@ def test_reads_a_stated_choice(response: str, letter: str) -> None:
         "<think>The answer is (A).</think> I am not sure.",
         "<python>print('The answer is (A)')</python>\n<output>The answer is (A)</output>",
         "```output\nThe answer is (A)\n```",
+        "Final Answer: I'm not sure",
+        "Final Answer: I’ll pass",
+        "The answer is I'm not sure",
+        "Final Answer: I (the assistant) do not know",
+        "Final Answer: I, as a model, cannot say",
+        "Final Answer: I. do not know",
+        "The answer is I - I do not know",
+        "The answer is I for one",
+        r"\boxed{I'm not sure}",
+        "Final Answer: A's share",
+        "Final Answer: A$ 5",
+        "The answer is A for effort",
+        "Answer: A - B = 3",
+        "The answer is C.S. Lewis",
+        "The answer is C_2",
+        "The answer is C*x",
+        r"The answer is C \times 2",
+        "The answer is C reactive protein",
+        "The answer is C is wrong",
+        r"\boxed{C,D}",
+        r"\boxed{C \text{ or } D}",
+        r"The answer is $\boxed{C, \text{ and } D}$.",
+        r"\boxed{C} and \boxed{D}",
+        r"\boxed{A\cup B}",
+        "Final Answer: A; B",
+        "Final Answer: (A) (B)",
+        "Final Answer: A. B. C.",
+        "Final Answer: $C$ or $D$",
+        "A. foo\n\nB. bar\n\nC. baz",
+        "A\n\nB",
+        "## Answer\nA: foo\nB: bar",
+        "C. foo is incorrect.\n\nSo it must be another one.",
+        "If C is the correct answer, then B is wrong.",
+        "I would not choose C.",
+        "I is the correct answer to give",
     ],
 )
 def test_abstains_without_one_stated_choice(response: str) -> None:
@@ -74,6 +140,17 @@ def test_a_repeated_final_answer_is_one_answer() -> None:
 
 def test_the_final_answer_line_outranks_earlier_sentences() -> None:
     assert read_choice("At first the answer is (A).\nFinal Answer: B", 4)[0] == "B"
+
+
+def test_a_final_answer_within_a_line_outranks_sentences_only() -> None:
+    response = "The answer is (D). No. So my Final Answer: (C)"
+    assert read_choice(response, 4)[0] == "C"
+    assert read_choice("Final Answer: (B)\nNot this: my final answer: (C)", 4)[0] == "B"
+
+
+def test_looser_words_count_only_without_an_answer_sentence() -> None:
+    response = "Therefore, (C) is the correct answer. The answer is (F)."
+    assert read_choice(response, 10)[0] == "F"
 
 
 def test_the_first_sentence_counts_when_a_base_model_runs_on() -> None:

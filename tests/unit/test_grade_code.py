@@ -49,6 +49,22 @@ def result(response: str) -> Any:
         f"<think>def add(a, b): return 0</think>{GOOD}",
         f"<python>print(2)</python>\n<output>2\n</output>\n{GOOD}",
         PROMPT + "    return a + b\n",
+        f"```bash\npip install x\n```\n{GOOD}",
+        f"```text\n2 3\n```\nand\n{GOOD}\n```text\n5\n```",
+        "s = 0\n    for x in (a, b):\n        s += x\n    return s\n",
+        "s = 0\n    for x in (a, b):\n        s += x\n    return s\n\nThis adds them.",
+        "if a:\n        return a + b\n    return b\n",
+        "s = 0\nfor x in (a, b):\n    s += x\nreturn s\n",
+        "s = 0\nfor x in (a, b):\n    s += x\nreturn s\n\nThis adds the two.",
+        "    s = a\n# the rest\n    return s + b\n",
+        "```python\ndef plus(x, y):\n    return x + y\n```\nthen\n"
+        "```python\ndef add(a, b):\n    return plus(a, b)\n```",
+        f"```python\nassert add(1, 2) == 4\n```\nis false for\n{GOOD}",
+        "1. Here:\n   ```python\n   def add(a, b):\n       return a + b\n   ```",
+        "- ```python\n  def add(a, b):\n      return a + b\n  ```",
+        "~~~python\ndef add(a, b):\n    return a + b\n~~~",
+        "```python\ndef add(a, b):\n    return a + b```",
+        "```python\n    return a + b\n```\nOutput:\n```\n5\n```",
     ],
 )
 def test_reads_the_program(response: str) -> None:
@@ -58,6 +74,8 @@ def test_reads_the_program(response: str) -> None:
 def test_nothing_is_no_program() -> None:
     assert read_program("", TASK) is None
     assert read_program("<python>print(1)</python>", TASK) is None
+    assert read_program("I cannot solve it.", TASK) is None
+    assert read_program("It adds a and b.\nSo the result is their sum.", TASK) is None
 
 
 def test_neither_side_of_the_prompt_shows_the_tests() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+GOOD_ROW = b'{"id": "a", "question": "?", "answer": "5"}\n'
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -95,6 +99,37 @@ def test_mistakes_end_in_one_sentence(
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_a_lone_surrogate_neither_ends_nor_changes_the_output(tmp_path: Path) -> None:
+    file = write(tmp_path / "x.jsonl", [{"id": "\ud800", "response": "\ud800 5", "answer": "5"}])
+    done = run(file, "--benchmark", "math")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["id"] == "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.json", b"5", "holds no list of questions"),
+        ("x.json", b'{"rows": []}', "holds no list of questions"),
+        ("x.json", b"{", "cannot be read (JSONDecodeError"),
+        ("x.jsonl", b"[" * 200_000, "cannot be read (RecursionError"),
+        ("x.jsonl", b"\xff", "cannot be read (UnicodeDecodeError"),
+        ("x.jsonl.gz", gzip.compress(GOOD_ROW * 99)[:-9], "cannot be read (EOFError"),
+        ("x.jsonl.gz", b"plain", "cannot be read (BadGzipFile"),
+    ],
+)
+def test_a_damaged_benchmark_file_is_named(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    data = tmp_path / name
+    data.write_bytes(content)
+    file = write(tmp_path / "answers.jsonl", [{"id": "a", "response": "5", "answer": "5"}])
+    done = run(file, "--benchmark", "gsm8k", "--data", str(data))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert f"{name} {message}" in done.stderr
 
 
 def test_a_file_that_is_not_there() -> None:

@@ -57,6 +57,20 @@ def test_the_compare_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "entry",
+    [5, [], {"value": 1.0, "by_question": {"a": 1.0}}, {"value": 1.0, "checksum": "c"},
+     {"value": "x", "checksum": "c", "by_question": {}},
+     {"value": 1.0, "checksum": "c", "by_question": {"a": None}}],
+)  # fmt: skip
+def test_an_entry_that_is_no_score_ends_in_one_sentence(entry: Any, tmp_path: Path) -> None:
+    file = tmp_path / "scores.json"
+    file.write_text(json.dumps({"benchmarks": {"gsm8k": entry}}))
+    done = anchorloop("compare", str(file), str(file))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "its entry 'gsm8k' is no score" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["tiny", "--benchmarks", "gsm9k"], "choose from amc23"),

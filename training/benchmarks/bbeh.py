@@ -4,7 +4,8 @@ Both texts are lower-cased and lose the blank after commas. The prediction is wh
 last "the answer is", without LaTeX wrapping, bold marks and a final full stop, up to the end of its
 line. They match when they are the same text, the same letter with and without brackets, the same
 number, or differ only by apostrophes, one pair of square brackets or a final question mark.
-A `Final Answer:` line, which our prompt asks for, is read before "the answer is".
+A `Final Answer:` line, which our prompt asks for, is read before "the answer is"; a heading that
+says no more than "Final Answer" or "Answer" stands for such a line or such a sentence.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from training.benchmarks.response_text import own_words
 from training.benchmarks.schema import Grade, Question
 
 _FINAL_LINE = re.compile(
-    r"^[ \t>#*_`]*final[ \t]+answer[\s*_`]*[:：][\s*_`]*(.+)$", re.IGNORECASE | re.MULTILINE
+    r"^[ \t>#*_`]*final[ \t]+answer(?:[\s*_`]*[:：]|[ \t*_`]*\n)[\s*_`]*(.+)$",
+    re.IGNORECASE | re.MULTILINE,
 )
-_ANSWER_IS = re.compile(r"\bthe\s+(?:final\s+)?answer\s+is\s*[:：]?\s*", re.IGNORECASE)
+_ANSWER_IS = re.compile(
+    r"\bthe\s+(?:final\s+)?answer\s+is\s*[:：]?\s*"
+    r"|^[ \t>]*(?:#+|[*_]{2})[ \t*_]*answer[ \t*_]*(?:[:：][ \t*_]*)?\n[\s*_`]*",
+    re.IGNORECASE | re.MULTILINE,
+)
 _WRAPPERS = ("boxed{", "text{", "texttt{")
 
 

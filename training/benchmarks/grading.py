@@ -22,6 +22,9 @@ from training.benchmarks.schema import AnswerKind, Grade, GradeStatus, Question
 from training.benchmarks.verify_pool import GraderError, VerifyPool
 
 _LETTER = re.compile(r"\(?[A-Z]\)?")
+_NUMPY_FUNCTION = re.compile(
+    r"\b(?:np|numpy)\.(?=(?:(?:arc)?(?:sin|cos|tan)|sinh|cosh|tanh|exp)\()"
+)
 MINERVA_TOLERANCE = Fraction(1, 100)  # rounded course answers: the published threshold of 1 %
 
 
@@ -109,7 +112,7 @@ def grade_math(
     if reading.answer is None:
         return Grade.unparsed(reading.how)
     key = boxed(question.answer) or question.answer
-    verdict = judge.judge(key, reading.answer, rule)
+    verdict = judge.judge(_as_mathematics(key), _as_mathematics(reading.answer), rule)
     return Grade(
         reading.answer,
         verdict.equal,
@@ -119,3 +122,8 @@ def grade_math(
         verdict.verify_equal,
         undecided=verdict.limit_hit,
     )
+
+
+def _as_mathematics(answer: str) -> str:
+    """Functions spelled as NumPy's, as in a key of Minerva's, in LaTeX: `np.arcsin(x)`."""
+    return _NUMPY_FUNCTION.sub(r"\\", answer)

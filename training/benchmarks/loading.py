@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,11 @@ from training.benchmarks.formats import READERS, is_neutral, read_neutral
 from training.benchmarks.schema import Question
 
 DATA_DIR_VARIABLE = "ANCHORLOOP_BENCHMARKS"
+_BROKEN = (
+    EOFError, RecursionError, UnicodeDecodeError, csv.Error, gzip.BadGzipFile, json.JSONDecodeError,
+    zlib.error,
+)  # fmt: skip
+"""What reading raises at a file that is cut, damaged, of another kind or nested too deeply."""
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet", ".json", ".csv")
 
 
@@ -109,8 +115,11 @@ def content_checksum(questions: Iterable[Question]) -> str:
     """sha256 over question, key and choices of every question, in order."""
     digest = hashlib.sha256()
     for q in questions:
+        # A lone surrogate, which JSON can spell, has no bytes; it keeps its escape.
         parts = [q.question, q.answer, list(q.choices), q.tests]
-        digest.update(json.dumps(parts, ensure_ascii=False).encode() + b"\n")
+        digest.update(
+            json.dumps(parts, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
+        )
     return digest.hexdigest()
 
 
@@ -202,6 +211,13 @@ def _rows_at(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
         for file in files:
             yield from _rows_at(file)
         return
+    try:
+        yield from _file_rows(path)
+    except _BROKEN as error:
+        raise ValueError(f"{path} cannot be read ({type(error).__name__}: {error})") from None
+
+
+def _file_rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     stem = path.name.partition(".")[0]
     if stem in ("task", "data"):  # BBEH's layout: a folder a task
         stem = path.parent.name
@@ -218,7 +234,10 @@ def _rows_at(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
                 yield dict(row), stem
         elif path.name.endswith(".json"):
             data = json.load(stream)
-            for row in data["examples"] if isinstance(data, dict) else data:
+            found = data.get("examples") if isinstance(data, dict) else data
+            if not isinstance(found, list):
+                raise ValueError(f"{path} holds no list of questions")
+            for row in found:
                 yield row, stem
         else:
             for number, line in enumerate(stream, 1):
