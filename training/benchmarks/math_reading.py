@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 
 from training.benchmarks.math_key import keys
+from training.benchmarks.math_prose import mentions_value, stated_value
+from training.benchmarks.math_terms import FORMULA, is_prose
 from training.benchmarks.response_text import before_next_question, own_words
 
 
@@ -32,23 +34,14 @@ _SENTENCE = re.compile(
 _MARKED = re.compile(r"^[ \t]*(?:####|A:|Ans(?:wer)?\.?:)[ \t]*(?=\S)", re.MULTILINE)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?=[^\s{]))|\\framebox\s*\{")
 _JOINT = re.compile(r"[^.\n]{0,60}?(?:,|;|\band\b|\bor\b|\\quad|^)[^.\n]{0,60}", re.DOTALL)
-_MATH = re.compile(
-    r"\$\$(?P<a>[^$]{1,500})\$\$|(?<!\\)\$(?P<b>[^$]{1,500}?)(?<!\\)\$"
-    r"|\\\((?P<c>.{1,500}?)\\\)|\\\[(?P<d>.{1,500}?)\\\]",
-    re.DOTALL,
-)
-_NUMBER = re.compile(
-    r"(?<![\w.])[-+−]?\s?(?:\\?\$|[€£])?\s?"
-    r"(?:\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:[eE][-+]?\d+)?"
-    r"(?:\s*/\s*\d+)?\s*(?:\\?%|½|percent\b)?(?![\d])"
-)
 _SENTENCE_END = re.compile(r"\.(?=\s+[A-Z]|\s*$)|\n|(?<=\s)I hope it is correct", re.MULTILINE)
+_SENTENCE_BREAK = re.compile(
+    r"(?:(?<=[.!?])|(?<=[.!?]\$)|(?<=[.!?]\$\$)|(?<=[.!?]\\[\])]))\s+(?=[A-Z])"
+)
 _CODE = re.compile(r"__\w+__|\bimport\b|\w\([\"']")
 _MAX_STATEMENT = 2000  # characters of a statement or line that are looked at
 _MAX_STATEMENTS = 20
 _MAX_BOXES = 40
-_WORDS = re.compile(r"\b(?!and\b)[A-Za-z]{3,}")
-_COMMAND = re.compile(r"\\(?:begin|end|text\w*|mbox|mathrm)\s*\{[^{}]*\}|\\[A-Za-z]+")
 
 
 def read_stated(response: str) -> Reading:
@@ -77,7 +70,7 @@ def read_stated(response: str) -> Reading:
         return Reading(None, "the response is empty")
     if _BOX.search(text):
         return Reading(None, "a box that does not close")
-    if len(text.splitlines()) == 1 and (keys(text) or not _is_prose(text)):
+    if len(text.splitlines()) == 1 and (keys(text) or not is_prose(text)):
         return Reading(text, "bare answer")
     return Reading(None, "no answer is stated")
 
@@ -93,9 +86,10 @@ def read_any(response: str) -> Reading:
     for line in reversed(text.splitlines()):
         if line.strip() and keys(line):
             return Reading(line.strip(), "last line")
-        last = _values(line[-_MAX_STATEMENT:])
-        if last:
-            return Reading(last[-1], "last value of the text")
+        for sentence in reversed(_SENTENCE_BREAK.split(line[-_MAX_STATEMENT:])):
+            if mentions_value(sentence):
+                value = stated_value(sentence, last=True)
+                return Reading(value, "last value of the text" if value else "no single answer")
     if len(text) <= 60:
         return Reading(text, "bare answer")
     return stated
@@ -157,7 +151,7 @@ def _statement(tail: str) -> str | None:
         return box
     opening = re.match(r"\$\$|\\\[", tail)
     if opening:
-        math = _MATH.match(tail)
+        math = FORMULA.match(tail)
         return next(filter(None, math.groups())).strip() if math else None
     inner = _SENTENCE.search(sentence)
     if inner and inner.end() < len(sentence):
@@ -165,29 +159,8 @@ def _statement(tail: str) -> str | None:
     sentence = sentence.strip()
     if not sentence:
         return None
-    if keys(sentence) or not _is_prose(sentence):
+    if keys(sentence) or not is_prose(sentence):
         return sentence
-    values = _values(sentence)
-    if values:
-        return values[0]
+    if mentions_value(sentence):
+        return stated_value(sentence)
     return sentence if len(sentence.split()) <= 6 else None
-
-
-def _values(sentence: str) -> list[str]:
-    """Values that a sentence mentions in order: readable mathematics and plain numbers."""
-    found = []
-    for match in re.finditer(f"{_MATH.pattern}|(?P<number>{_NUMBER.pattern})", sentence, re.DOTALL):
-        text = match["number"] or next(g for g in match.groups() if g)
-        text = text.strip()
-        if match["number"] is None and re.fullmatch(r"\\?[A-Za-z]\w*", text):
-            continue  # a lone name, not a value
-        if match["number"] is None or re.search(r"\d|½", text):
-            found.append(text)
-    return found
-
-
-def _is_prose(text: str) -> bool:
-    """True when words stand in the text beside its mathematics."""
-    if len(text) > _MAX_STATEMENT:
-        return True
-    return bool(_WORDS.search(_COMMAND.sub(" ", _MATH.sub(" ", text))))
