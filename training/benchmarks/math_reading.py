@@ -46,13 +46,11 @@ _MAX_BOXES = 40
 
 def read_stated(response: str) -> Reading:
     """The answer a response states as its answer."""
-    text = own_words(response)
+    text = _first_answered(response)
     finals = list(_FINAL.finditer(text))
     if finals:
-        cut = before_next_question(text, finals[0].end())
-        within = [m for m in finals if m.end() <= len(cut)]
-        within = within[:_MAX_STATEMENTS] + within[-1:]
-        answers = [_statement(cut[m.end() : m.end() + _MAX_STATEMENT]) for m in within]
+        within = finals[:_MAX_STATEMENTS] + finals[-1:]
+        answers = [_statement(text[m.end() : m.end() + _MAX_STATEMENT]) for m in within]
         return _agreed([a for a in answers if a], "final answer line")
     boxes = boxed(text)
     if boxes:
@@ -60,9 +58,8 @@ def read_stated(response: str) -> Reading:
     for pattern, how in ((_MARKED, "marked line"), (_SENTENCE, "answer sentence")):
         found = list(pattern.finditer(text))
         if found:
-            cut = before_next_question(text, found[0].end())
-            last = [m for m in found if m.end() <= len(cut)][-1]
-            answer = _statement(cut[last.end() : last.end() + _MAX_STATEMENT])
+            last = found[-1].end()
+            answer = _statement(text[last : last + _MAX_STATEMENT])
             if answer:
                 return Reading(answer, how)
     text = text.strip()
@@ -78,7 +75,7 @@ def read_stated(response: str) -> Reading:
 def read_any(response: str) -> Reading:
     """The answer of a response that may also be a running text or a worded bare answer."""
     stated = read_stated(response)
-    text = own_words(response).strip()
+    text = _first_answered(response).strip()
     if stated.answer is not None or not text or "different answers" in stated.how:
         return stated
     if _CODE.search(text):
@@ -93,6 +90,22 @@ def read_any(response: str) -> Reading:
     if len(text) <= 60:
         return Reading(text, "bare answer")
     return stated
+
+
+def _first_answered(response: str) -> str:
+    """The model's words without a further question that it invents once it has answered its own.
+
+    Every form of answer counts, whichever is then read: a box in the invented question must not
+    outweigh the sentence that answered the real one.
+    """
+    text = own_words(response)
+    for pattern in (_FINAL, _BOX, _MARKED, _SENTENCE):
+        for match in pattern.finditer(text):
+            cut = before_next_question(text, match.end())
+            if cut[match.end() :].strip(" \t\r\n*_`#$"):
+                text = cut
+                break  # the earliest of a form; an earlier one of another form cuts further
+    return text
 
 
 def boxed(text: str) -> str | None:
