@@ -47,7 +47,7 @@ NOT_STATED = [
     "The probability equals 1 in 4", "5 out of 6 people", "5 choose 2", "5 squared equals the area",
     "John has $5 and Mary has $6", "unknown (see step 5)",
     "None of the 5 options", "half of 12 left",
-    "The root is 5 and the sum is 6", "5 is less than 6",
+    "$12 and the change is $8", "The root is 5 and the sum is 6", "5 is less than 6",
 ]  # fmt: skip
 
 
@@ -69,6 +69,7 @@ def test_a_sentence_that_states_no_single_value(sentence: str) -> None:
         ("The value is 3x.", "3x"),
         ("it is log 5", "log 5"),
         ("not 18", None),
+        ("mod 3", None),
         ("18 and a half", None),
         ("So he has 5 apples. That leaves 3.", "3"),
         ("Adding 2 and 3 gives 5", "5"),

@@ -42,7 +42,7 @@ _HEDGE = re.compile(
     r"|(?:multiple|power|factor|divisor|root|square|cube|product|difference|quotient|sum|half|third"
     r"|quarter|function|log)s?\s+of|twice|double|triple"
     r"|(?:divisible|divided|multiplied|increased|decreased|reduced|raised)\s+(?:by|to)"
-    r"|step|equation|case|part|option|choice|figure|problem|question|example|theorem|lemma)\b"
+    r"|mod(?:ulo)?|step|equation|case|part|option|choice|figure|problem|question|example|theorem|lemma)\b"
     r"|n['’]t\b",
     re.IGNORECASE,
 )
@@ -137,6 +137,12 @@ def _contradicts(marked: str, statements: list[re.Match[str]], values: list[str]
     """True where an earlier part of the sentence states another value and none follows from it."""
     last = statements[-1]
     final = values[ord(marked[last.end()]) - _FIRST_MARK]
+    opening = _LIST.match(marked)
+    if opening and len(opening[0]) == 1:  # `$12 and the change is $8`, but not `2 + 3 is 5`
+        between = marked[opening.end() : last.start()]
+        joined = _COORDINATED.search(between) and not _FOLLOWS.search(between)
+        if joined and not _same(values[ord(opening[0]) - _FIRST_MARK], final):
+            return True
     for earlier in statements[:-1]:
         other = values[ord(marked[earlier.end()]) - _FIRST_MARK]
         between = marked[earlier.end() + 1 : last.start()]

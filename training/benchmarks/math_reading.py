@@ -32,7 +32,9 @@ _SENTENCE = re.compile(
     re.IGNORECASE,
 )
 _MARKED = re.compile(r"^[ \t]*(?:####|A:|Ans(?:wer)?\.?:)[ \t]*(?=\S)", re.MULTILINE)
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?=[^\s{]))|\\framebox\s*\{")
+_BOX = re.compile(
+    r"\\(?:boxed|fbox)\s*(?:\{|(?=[^\s{]))|\\framebox\s*\{|\\bbox\s*(?:\[[^\]\n]*\]\s*)?\{"
+)
 _JOINT = re.compile(r"[^.\n]{0,60}?(?:,|;|\band\b|\bor\b|\\quad|^)[^.\n]{0,60}", re.DOTALL)
 _SENTENCE_END = re.compile(r"\.(?=\s+[A-Z]|\s*$)|\n|(?<=\s)I hope it is correct", re.MULTILINE)
 _SENTENCE_BREAK = re.compile(

@@ -36,6 +36,7 @@ _PIECE = re.compile(
     rf"|(?P<atom>\\[A-Za-z]+(?:\s*(?:\[[^\]]*\])?\s*{_GROUP})*|[π∞√])"
     r"|(?P<word>[A-Za-z](?:[\w'’-]*\w)?)"
 )
+_PRICE = re.compile(r"\$\s?\d")
 _SCALE = re.compile(r"\s+(?:hundred|thousand|million|billion|trillion|dozen)\b", re.IGNORECASE)
 _TIMES = re.compile(r"\s+x\s+(?=\d)|x(?=\d)")
 _SPACE = re.compile(r"(?:\s|\\[,;:! ]|~)*")
@@ -64,12 +65,19 @@ class _Piece:
 
 
 def is_prose(text: str) -> bool:
-    """True when words stand in the text beside its mathematics."""
+    """True when words stand in the text beside its mathematics; two prices enclose no formula."""
     if len(text) > _MAX_CHARS:
         return True
-    bare = FORMULA.sub(" ", text)
-    bare = _COMMAND.sub(" ", _SCRIPT.sub(" ", bare))
-    return bool(_WORDS.search(bare))
+    return _has_words(FORMULA.sub(lambda m: m[0] if _two_prices(m[0]) else " ", text))
+
+
+def _two_prices(formula: str) -> bool:
+    """True for what two currency signs enclose: `$5 and Mary has $`."""
+    return bool(_PRICE.match(formula)) and _has_words(formula)
+
+
+def _has_words(text: str) -> bool:
+    return bool(_WORDS.search(_COMMAND.sub(" ", _SCRIPT.sub(" ", text))))
 
 
 def terms(sentence: str) -> list[Term]:
@@ -161,7 +169,7 @@ def _operand(text: str, start: int) -> _Piece | None:
     formula = FORMULA.match(text, start)
     if formula:
         content = next(filter(None, formula.groups()))
-        if not is_prose(content):  # else two prices: `$5 and Mary has $6`
+        if not _two_prices(formula[0]):
             return _Piece("formula", content, formula.end())
     bracket = _bracket(text, start)
     if bracket is not None:
