@@ -42,7 +42,7 @@ _HEDGE = re.compile(
     r"|(?:multiple|power|factor|divisor|root|square|cube|product|difference|quotient|sum|half|third"
     r"|quarter|function|log)s?\s+of|twice|double|triple"
     r"|(?:divisible|divided|multiplied|increased|decreased|reduced|raised)\s+(?:by|to)"
-    r"|mod(?:ulo)?|step|equation|case|part|option|choice|figure|problem|question|example|theorem|lemma)\b"
+    r"|mod(?:ulo)?)\b|\b(?:step|equation|case|part|option|choice|problem|example|theorem)\s*$"
     r"|n['’]t\b",
     re.IGNORECASE,
 )
@@ -51,15 +51,18 @@ _LIST = re.compile(rf"{_V}(?:{_LINK}{_V})*", re.IGNORECASE)
 _MEASURES = re.compile(rf"{_V}\s*(?P<unit>[A-Za-z]+)(?:{_LINK}{_V}\s*(?P=unit))+\b", re.IGNORECASE)
 _ASIDE = re.compile(r"^\s*\([^()]*\)")
 _CHANGED = re.compile(
-    r"\s*(?:choose|mod(?:ulo)?|squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|pi\b"
+    r"\s*(?:,?\s*(?:\.{3}|…)|(?:choose|mod(?:ulo)?|squared|cubed|factorial|pi"
+    r"|halves|thirds|quarters|fourths|fifths"
     r"|(?:(?:is|are|was|were)\s+)?(?:(?:more|less|greater|fewer|larger|smaller|higher|lower)\s+than"
     r"|not|never|wrong|incorrect|impossible)"
-    r"|and\s+(?:an?|one|two|three)\s+(?:half|third|quarter|fourth|fifth|eighth|tenth)s?)\b",
+    r"|and\s+(?:an?|one|two|three)\s+(?:half|third|quarter|fourth|fifth|eighth|tenth)s?)\b)",
     re.IGNORECASE,
 )
 _COORDINATED = re.compile(r"\b(?:and|or|but|plus|minus)\b|[,;]\s*$", re.IGNORECASE)
 _RELATED = re.compile(
-    r"\s*(?:\S+|out\s+of|divided\s+by|multiplied\s+by|in\s+every)?\s*", re.IGNORECASE
+    r"\s*(?:(?!(?:at|for|when|with|on)\b)\S+|(?:out\s+)?of\s+(?:every|each|the)|out\s+of"
+    r"|divided\s+by|multiplied\s+by|in\s+(?:every|each)|out\s+of\s+(?:every|each|the))?\s*",
+    re.IGNORECASE,
 )
 _FOLLOWS = re.compile(r"\b(?:so|thus|therefore|hence|then|giving|finally|in\s+all)\b", re.I)
 

@@ -43,7 +43,7 @@ _SPACE = re.compile(r"(?:\s|\\[,;:! ]|~)*")
 _SIGN = re.compile(r"(?:[-+−±]|\\pm(?![A-Za-z]))\s?")
 _LEFT = re.compile(r"\\left\s*|\\(?=\{)")
 _UNIT = re.compile(r"[A-Za-z\\]+\s*[/^]")
-_LONE_NAME = re.compile(r"\s*\\?[A-Za-z]\w*\s*")
+_LONE_NAME = re.compile(r"\s*\\?[A-Za-z]+(?:_\{?\w+\}?)?'*\s*")
 _HOLDS_VALUE = re.compile(r"[\d½π√∞]|\\[a-z]")
 _SIGNS = ("+", "-", "−", "±", r"\pm")
 _SHORT_WORDS = frozenset({"a", "A", "I"})
@@ -146,6 +146,8 @@ def _operated(
     spaced = place > operator.end()
     if operator[0] == ":" and (latest.kind == "word" or spaced != spaced_before):
         return None
+    if latest.kind == "word" and len(latest.text) > 1 and operator[0] in _SIGNS:
+        return None  # the sign belongs to what follows: `equals -1`
     operand = _operand(text, _sign_end(text, place))
     if operand is None or (spaced and operand.text in _SHORT_WORDS):
         return None
