@@ -16,7 +16,7 @@ _FIRST_MARK = 0xE000  # values stand as characters of Unicode's private area in 
 _MAX_VALUES = 200
 _V = "[\ue000-\ue0ff]"
 _VERB = (
-    r"(?:\b(?:is|are|was|were|equals|becomes?|gives?|makes?|leaves?|yields?)\b"
+    r"(?:\b(?:is|are|was|were|equals|becomes?|will\s+be|gives?|makes?|leaves?|yields?)\b"
     r"|[=≈:：→⇒])"
 )
 _FILLER = (
@@ -26,8 +26,9 @@ _FILLER = (
 _STATES = re.compile(rf"{_VERB}[\s:]*(?:{_FILLER}[\s:]*)*(?={_V})", re.IGNORECASE)
 _COPULA = re.compile(_VERB, re.IGNORECASE)
 _OPENING = re.compile(
-    r"^\s*(?:if|for|when|since|because|given|with|after|as|assuming|suppose|let|where|while)\b"
-    r".*,\s*(?=(?:then|the|we|it|there|so|our|this|its)\b)",
+    r"^\s*(?:if|for|when|since|because|given|with|after|as|assuming|suppose|let|where|while"
+    r"|out\s+of|in|of|among)\b(?:.*(?:,|(?=\bthen\b))\s*(?=(?:then|the|we|it|there|so|our|this|its)\b)"
+    rf"|[^,]*[A-Za-z],\s*(?={_V}))",
     re.IGNORECASE | re.DOTALL,
 )
 _BESIDES = re.compile(
@@ -42,7 +43,7 @@ _HEDGE = re.compile(
     r"|(?:multiple|power|factor|divisor|root|square|cube|product|difference|quotient|sum|half|third"
     r"|quarter|function|log)s?\s+of|twice|double|triple"
     r"|(?:divisible|divided|multiplied|increased|decreased|reduced|raised)\s+(?:by|to)"
-    r"|mod(?:ulo)?)\b|\b(?:step|equation|case|part|option|choice|problem|example|theorem)\s*$"
+    r"|mod(?:ulo)?)\b|\b(?:step|equation|case|part|option|choice|problem|example|theorem|base)\s*$"
     r"|n['’]t\b",
     re.IGNORECASE,
 )
@@ -51,7 +52,7 @@ _LIST = re.compile(rf"{_V}(?:{_LINK}{_V})*", re.IGNORECASE)
 _MEASURES = re.compile(rf"{_V}\s*(?P<unit>[A-Za-z]+)(?:{_LINK}{_V}\s*(?P=unit))+\b", re.IGNORECASE)
 _ASIDE = re.compile(r"^\s*\([^()]*\)")
 _CHANGED = re.compile(
-    r"\s*(?:,?\s*(?:\.{3}|…)|(?:choose|mod(?:ulo)?|squared|cubed|factorial|pi"
+    r"\s*(?:,?\s*(?:\.{3}|…)|(?:choose|mod(?:ulo)?|squared|cubed|factorial|pi|[knxyz]"
     r"|halves|thirds|quarters|fourths|fifths"
     r"|(?:(?:is|are|was|were)\s+)?(?:(?:more|less|greater|fewer|larger|smaller|higher|lower)\s+than"
     r"|not|never|wrong|incorrect|impossible)"
