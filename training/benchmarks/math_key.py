@@ -23,6 +23,10 @@ _BRACKETED_LIST = re.compile(
     r"[^()\[\]]*,(?!\\!)[^()\[\]]*[)\]}](?:[\s$]|\\[)\]])*"
 )
 _REPEATING = re.compile(r"(?P<start>[-+]?\d*\.\d*?)(?P<block>\d{1,12}?)(?P=block)+")
+_UNIT_WITH_POWERS = re.compile(
+    r"(?<=[\d}])(?:\s|~|\\[,;: ])*\\(?:mathrm|text\w*)\s*"
+    r"\{[^{}\d]*[A-Za-z]\s*\^\s*\{[^{}]*\}(?:[^{}]|\{[^{}]*\})*\}(?=[\s$.]*$)"
+)
 _ELLIPSIS = re.compile(r"(?<=\d)\s*(?:\.{2,}|…|\\[lc]?dots)[\s$]*$")
 _CHOOSE = re.compile(r"\\choose\s*\{(\d+)\}\s*\{(\d+)\}")
 _DECIMAL = re.compile(r"[-+]?(?P<digits>\d*\.\d+)(?:[eE][-+]?\d+)?")
@@ -41,7 +45,7 @@ def keys(answer: str) -> frozenset[str]:
         return frozenset({str(number)})
     if _BRACKETED_LIST.fullmatch(answer.replace("{,}", "")):
         return frozenset()  # `(100,200)` is two numbers, whatever the grouping of thousands says
-    answer = _unending(answer)
+    answer = _unending(_UNIT_WITH_POWERS.sub("", answer))
     answer = _CHOOSE.sub(r"\\binom{\1}{\2}", answer.strip())
     if len(answer) == 1 and not answer.isascii():  # a numeral of another script, such as 三
         answer = f"{unicodedata.numeric(answer, math.nan):g}"
