@@ -47,6 +47,14 @@ def judge() -> Iterator[Judge]:
         ("42", "42"),
         ("(3, 4]", "(3, 4]"),
         ("The answer is 5.\n\nQuestion: what is 1+1?\nThe answer is 2.", "5"),
+        ("\\boxed{5}\n\nQuestion: What is 3+4?\nAnswer: \\boxed{7}", "5"),
+        ("The answer is 5.\n\nQ: What is 3+4?\nA: The answer is 7.", "5"),
+        ("The answer is 5.\n\nQuestion: 3+4?\nFinal Answer: 7", "5"),
+        ("So $\\boxed{5}$.\n\nHuman: Find 3+4.\n\nAssistant: $\\boxed{7}$", "5"),
+        ("\\boxed{5}\n\n[Question]\nfoo \\boxed{8}", "5"),
+        ("The answer is 5\n\n### Problem\nTom.\n### Solution\n#### 7", "5"),
+        ("Question: what is 2+3?\nSolution: \\boxed{5}", "5"),
+        ("To find the answer:\n\nQuestion: what is 2+3?\n\\boxed{5}", "5"),
     ],
 )
 def test_reads_the_stated_answer(response: str, answer: str) -> None:

@@ -11,8 +11,17 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from training.benchmarks.math_bounds import unbounded
 from training.benchmarks.math_key import keys, plain_text, same_key, within
-from training.benchmarks.structure import Node, Shape, read_structure
+from training.benchmarks.math_text import (
+    compact,
+    goes_on,
+    has_digit_gap,
+    latex,
+    same_clock,
+    spelled,
+)
+from training.benchmarks.structure import Node, Shape, read_alike
 from training.benchmarks.verify_pool import VerifyPool
 
 
@@ -45,11 +54,6 @@ class Judgement:
 
 _BASE = re.compile(r"([0-9A-Z.]+)_\{?\s*(\d{1,2})\s*\}?")
 _DIGITS = re.compile(r"[0-9A-Z.]+")
-_TOWER = re.compile(r"(?:\^|\*\*)\s*[{(\s]*\d+\s*(?:\^|\*\*)|(?:\^|\*\*)\s*[{(\s]*-?\d{5,}")
-_POWER = re.compile(r"\^\s*\{")
-_NAMES = re.compile(r"[A-Za-z]")
-_BIG_FACTORIAL = re.compile(r"\d{5,}\s*!|\)\s*!\s*!|!\s*\)\s*!|!!")
-_BIG_BINOMIAL = re.compile(r"binom\s*\{?\s*\d{5,}")
 _EQUALS = re.compile(r"(?<![<>!=\\])=(?!=)")
 _NAME = re.compile(
     r"\s*\$?\s*(?:\\(?:angle|text|mathrm)\s*)?[\\A-Za-z][\w{}'\\]*(?:\([^()]*\))?\s*"
@@ -73,14 +77,15 @@ class Judge:
         Raises:
             GraderError: math-verify's processes failed; nothing is known about the answer.
         """
-        if "," not in gold and _DECIMAL_COMMA.fullmatch(answer.strip(" $")):
+        gold, answer = spelled(gold), spelled(answer)
+        if "," not in gold and keys(gold) and _DECIMAL_COMMA.fullmatch(answer.strip(" $")):
             answer = answer.replace(",", ".")  # against one number a comma can only be decimal
-        if _compact(gold) and _compact(gold) == _compact(answer):
+        if compact(gold) and compact(gold) == compact(answer):
             return Judgement(True, "the same text", key_equal=_known(gold, answer))
         by_key = self._single(gold, answer, policy)
         if by_key is not None:
             return by_key
-        gold_node, answer_node = read_structure(gold), read_structure(answer)
+        gold_node, answer_node = read_alike(gold, answer)
         if _comparable(gold_node, answer_node):
             return self._nodes(gold_node, answer_node, policy)
         worded = _worded(gold, answer)
@@ -90,6 +95,9 @@ class Judge:
 
     def _single(self, gold: str, answer: str, policy: Policy) -> Judgement | None:
         """The verdict where both are single values with a key, else None."""
+        as_text = _by_text(gold, answer)
+        if as_text is not None:
+            return as_text
         if not policy.exact:
             close = within(gold, answer, policy.relative, policy.absolute)
             if close is not None:
@@ -106,7 +114,7 @@ class Judge:
 
     def _nodes(self, gold: Node, answer: Node, policy: Policy) -> Judgement:
         if gold.shape is Shape.SINGLE and answer.shape is Shape.SINGLE:
-            if _compact(gold.text) == _compact(answer.text):
+            if compact(gold.text) == compact(answer.text):
                 return Judgement(True, "the same text")
             single = self._single(gold.text, answer.text, policy)
             worded = single or _worded(gold.text, answer.text)
@@ -154,6 +162,8 @@ class Judge:
                     open_parts.remove(candidate)
                     verdicts.append(verdict)
                     break
+                if verdict.limit_hit:  # the other pairs would cost as much, one after another
+                    return Judgement(False, verdict.reason, limit_hit=True)
             else:
                 return Judgement(False, f"no part of the {name} equals {part.text}", key_equal=None)
         return _all(verdicts, name)
@@ -167,14 +177,14 @@ class Judge:
         for text, side in ((gold, "key"), (answer, "answer")):
             if len(text) > _MAX_VERIFY:
                 return Judgement(False, f"the {side} is too long to compare")
-        if _unbounded(answer) or _unbounded(gold):
+        if unbounded(answer) or unbounded(gold):
             return Judgement(False, "a power, factorial or binomial too large to evaluate")
         sides = [answer]
         if "=" not in gold:
             # `A = B` stands for an expression only where every side that is no name equals it.
             sides = [s for s in _EQUALS.split(answer) if not _NAME.fullmatch(s)] or [answer]
         for side in sides[:_MAX_SIDES]:
-            verified = self._pool.verify(_latex(gold), _latex(side))
+            verified = self._pool.verify(latex(gold), latex(side))
             if not verified.equal:
                 break
         return Judgement(
@@ -183,6 +193,18 @@ class Judge:
             verify_equal=verified.equal,
             limit_hit=verified.limit_hit,
         )
+
+
+def _by_text(gold: str, answer: str) -> Judgement | None:
+    """The verdict on what must not be put to a key or to math-verify as if it were a number."""
+    clock = same_clock(gold, answer)
+    if clock is not None:
+        return Judgement(clock, f"times are {'equal' if clock else 'different'}")
+    if goes_on(gold) != goes_on(answer) and not (keys(gold) and keys(answer)):
+        return Judgement(False, "one of them goes on")
+    if has_digit_gap(gold) != has_digit_gap(answer):
+        return Judgement(False, "one of them is two numbers side by side")
+    return None
 
 
 def _comparable(gold: Node, answer: Node) -> bool:
@@ -198,7 +220,7 @@ def _distinct(node: Node) -> Node:
     """The node without repeated parts, which add nothing to a list of answers or a set."""
     kept: dict[object, Node] = {}
     for part in node.parts:
-        kept.setdefault(keys(part.text) or _compact(part.text), part)
+        kept.setdefault(keys(part.text) or compact(part.text), part)
     return Node(node.shape, node.text, tuple(kept.values()), node.brackets)
 
 
@@ -239,42 +261,14 @@ def _sine_for_cosine(gold: str, answer: str) -> bool:
 
 def _same_base(gold: str, answer: str) -> bool | None:
     r"""Compare `52_8` with `52_{8}` or, the base being the question's, with `52`."""
-    gold_based = _BASE.fullmatch(_compact(gold))
-    answer_text = _compact(answer)
+    gold_based = _BASE.fullmatch(compact(gold))
+    answer_text = compact(answer)
     answer_based = _BASE.fullmatch(answer_text)
     if gold_based is None:
         return None
     if answer_based is not None:
         return gold_based.groups() == answer_based.groups()
     return gold_based[1] == answer_text if _DIGITS.fullmatch(answer_text) else None
-
-
-def _unbounded(text: str) -> bool:
-    """True for what math-verify would try to write out: power towers, huge factorials."""
-    patterns = (_TOWER, _BIG_FACTORIAL, _BIG_BINOMIAL)
-    return any(p.search(text) for p in patterns) or any(
-        "^" in exponent and not _NAMES.search(re.sub(r"\\(?:d?frac|cdot|times)", "", exponent))
-        for exponent in (_group(text, match.end()) for match in _POWER.finditer(text))
-    )
-
-
-def _group(text: str, start: int) -> str:
-    depth = 1
-    for place in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[place], 0)
-        if depth == 0:
-            return text[start:place]
-    return text[start:]
-
-
-def _latex(answer: str) -> str:
-    """The answer as math-verify expects it: one formula between dollar signs."""
-    text = answer.strip().replace("$ $", " ").strip("$").strip()
-    return f"${text}$"
-
-
-def _compact(answer: str) -> str:
-    return re.sub(r"\\[!,;: ]|\\left|\\right|[\s$]|(?<=_|\^)\{(?=\w\})|(?<=[_^{]\w)\}", "", answer)
 
 
 def _known(gold: str, answer: str) -> bool | None:

@@ -18,6 +18,16 @@ from training.algorithms.answers import canonical_label
 ROUNDING_DIGITS = 6
 _PERCENT = re.compile(r"\\?%|\bper\s?cent(?:age(?: points?)?)?\b", re.IGNORECASE)
 _PLAIN = re.compile(r"-?(?:[1-9]\d{0,2}(?:,\d{3}){1,6}|\d{1,20})(?:\.\d{1,20})?")
+_BRACKETED_LIST = re.compile(
+    r"(?:[^=]{0,40}=)?(?:[\s$]|\\[(\[])*(?:\\left\s*)?(?:\\\{|[(\[{])"
+    r"[^()\[\]]*,(?!\\!)[^()\[\]]*[)\]}](?:[\s$]|\\[)\]])*"
+)
+_REPEATING = re.compile(r"(?P<start>[-+]?\d*\.\d*?)(?P<block>\d{1,12}?)(?P=block)+")
+_UNIT_WITH_POWERS = re.compile(
+    r"(?<=[\d}])(?:\s|~|\\[,;: ])*\\(?:mathrm|text\w*)\s*"
+    r"\{[^{}\d]*[A-Za-z]\s*\^\s*\{[^{}]*\}(?:[^{}]|\{[^{}]*\})*\}(?=[\s$.]*$)"
+)
+_ELLIPSIS = re.compile(r"(?<=\d)\s*(?:\.{2,}|…|\\[lc]?dots)[\s$]*$")
 _CHOOSE = re.compile(r"\\choose\s*\{(\d+)\}\s*\{(\d+)\}")
 _DECIMAL = re.compile(r"[-+]?(?P<digits>\d*\.\d+)(?:[eE][-+]?\d+)?")
 _SCIENTIFIC = re.compile(r"(?P<digits>\d*\.?\d+)\s*(?:\\times|\\cdot|\*|×)\s*10\s*\^?")
@@ -33,6 +43,9 @@ def keys(answer: str) -> frozenset[str]:
     if plain:  # what the key would say of most answers, at a tenth of its cost
         number = Fraction(plain[0].replace(",", ""))
         return frozenset({str(number)})
+    if _BRACKETED_LIST.fullmatch(answer.replace("{,}", "")):
+        return frozenset()  # `(100,200)` is two numbers, whatever the grouping of thousands says
+    answer = _unending(_UNIT_WITH_POWERS.sub("", answer))
     answer = _CHOOSE.sub(r"\\binom{\1}{\2}", answer.strip())
     if len(answer) == 1 and not answer.isascii():  # a numeral of another script, such as 三
         answer = f"{unicodedata.numeric(answer, math.nan):g}"
@@ -44,7 +57,7 @@ def keys(answer: str) -> frozenset[str]:
 
 def same_key(gold: str, answer: str) -> bool | None:
     """True or False by the keys of two single answers; None when one of them has none."""
-    gold_keys, answer_keys = keys(gold), keys(answer)
+    gold_keys, answer_keys = _keys_alike(gold, answer)
     if not gold_keys or not answer_keys:
         return None
     if gold_keys & answer_keys:
@@ -60,10 +73,35 @@ def same_key(gold: str, answer: str) -> bool | None:
     )
 
 
+def _keys_alike(gold: str, answer: str) -> tuple[frozenset[str], frozenset[str]]:
+    """The keys of both; where both are per cent, of the numbers before the signs alone."""
+    if _PERCENT.search(gold) and _PERCENT.search(answer):
+        gold, answer = _PERCENT.sub("", gold), _PERCENT.sub("", answer)
+    return keys(gold), keys(answer)
+
+
+def _unending(answer: str) -> str:
+    """A decimal with an ellipsis: the fraction if its last digits repeat, the decimal if long."""
+    mark = _ELLIPSIS.search(answer)
+    if mark is None:
+        return answer
+    decimal = answer[: mark.start()].strip(" $")
+    repeating = _REPEATING.fullmatch(decimal)
+    if repeating is not None:
+        start, block = repeating["start"], repeating["block"]
+        unit = Fraction(1, 10 ** len(start.partition(".")[2]))
+        tail = unit * Fraction(int(block), 10 ** len(block) - 1)
+        head = Fraction(start + "0" if start.endswith(".") else start) if start.strip("+-.") else 0
+        return str(head - tail if start.startswith("-") else head + tail)
+    long_enough = len(decimal.lstrip("-+0.").replace(".", "")) >= ROUNDING_DIGITS
+    return decimal if long_enough and _DECIMAL.fullmatch(decimal) else answer
+
+
 def within(gold: str, answer: str, relative: Fraction, absolute: Fraction) -> bool | None:
     """Whether two single numbers differ by at most a tolerance; None when one is no number."""
-    gold_values = [v for v in map(value, keys(gold)) if v is not None]
-    answer_values = [v for v in map(value, keys(answer)) if v is not None]
+    gold_keys, answer_keys = _keys_alike(gold, answer)
+    gold_values = [v for v in map(value, gold_keys) if v is not None]
+    answer_values = [v for v in map(value, answer_keys) if v is not None]
     if not gold_values or not answer_values:
         return None
     return any(

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 
 from training.benchmarks.math_key import keys
+from training.benchmarks.math_prose import mentions_value, stated_value
+from training.benchmarks.math_terms import FORMULA, is_prose
 from training.benchmarks.response_text import before_next_question, own_words
 
 
@@ -30,36 +32,27 @@ _SENTENCE = re.compile(
     re.IGNORECASE,
 )
 _MARKED = re.compile(r"^[ \t]*(?:####|A:|Ans(?:wer)?\.?:)[ \t]*(?=\S)", re.MULTILINE)
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?=[^\s{]))|\\framebox\s*\{")
+_BOX = re.compile(
+    r"\\(?:boxed|fbox)\s*(?:\{|(?=[^\s{]))|\\framebox\s*\{|\\bbox\s*(?:\[[^\]\n]*\]\s*)?\{"
+)
 _JOINT = re.compile(r"[^.\n]{0,60}?(?:,|;|\band\b|\bor\b|\\quad|^)[^.\n]{0,60}", re.DOTALL)
-_MATH = re.compile(
-    r"\$\$(?P<a>[^$]{1,500})\$\$|(?<!\\)\$(?P<b>[^$]{1,500}?)(?<!\\)\$"
-    r"|\\\((?P<c>.{1,500}?)\\\)|\\\[(?P<d>.{1,500}?)\\\]",
-    re.DOTALL,
-)
-_NUMBER = re.compile(
-    r"(?<![\w.])[-+−]?\s?(?:\\?\$|[€£])?\s?"
-    r"(?:\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:[eE][-+]?\d+)?"
-    r"(?:\s*/\s*\d+)?\s*(?:\\?%|½|percent\b)?(?![\d])"
-)
 _SENTENCE_END = re.compile(r"\.(?=\s+[A-Z]|\s*$)|\n|(?<=\s)I hope it is correct", re.MULTILINE)
+_SENTENCE_BREAK = re.compile(
+    r"(?:(?<=[.!?])|(?<=[.!?]\$)|(?<=[.!?]\$\$)|(?<=[.!?]\\[\])]))\s+(?=[A-Z])"
+)
 _CODE = re.compile(r"__\w+__|\bimport\b|\w\([\"']")
 _MAX_STATEMENT = 2000  # characters of a statement or line that are looked at
 _MAX_STATEMENTS = 20
 _MAX_BOXES = 40
-_WORDS = re.compile(r"\b(?!and\b)[A-Za-z]{3,}")
-_COMMAND = re.compile(r"\\(?:begin|end|text\w*|mbox|mathrm)\s*\{[^{}]*\}|\\[A-Za-z]+")
 
 
 def read_stated(response: str) -> Reading:
     """The answer a response states as its answer."""
-    text = own_words(response)
+    text = _first_answered(response)
     finals = list(_FINAL.finditer(text))
     if finals:
-        cut = before_next_question(text, finals[0].end())
-        within = [m for m in finals if m.end() <= len(cut)]
-        within = within[:_MAX_STATEMENTS] + within[-1:]
-        answers = [_statement(cut[m.end() : m.end() + _MAX_STATEMENT]) for m in within]
+        within = finals[:_MAX_STATEMENTS] + finals[-1:]
+        answers = [_statement(text[m.end() : m.end() + _MAX_STATEMENT]) for m in within]
         return _agreed([a for a in answers if a], "final answer line")
     boxes = boxed(text)
     if boxes:
@@ -67,9 +60,8 @@ def read_stated(response: str) -> Reading:
     for pattern, how in ((_MARKED, "marked line"), (_SENTENCE, "answer sentence")):
         found = list(pattern.finditer(text))
         if found:
-            cut = before_next_question(text, found[0].end())
-            last = [m for m in found if m.end() <= len(cut)][-1]
-            answer = _statement(cut[last.end() : last.end() + _MAX_STATEMENT])
+            last = found[-1].end()
+            answer = _statement(text[last : last + _MAX_STATEMENT])
             if answer:
                 return Reading(answer, how)
     text = text.strip()
@@ -77,7 +69,7 @@ def read_stated(response: str) -> Reading:
         return Reading(None, "the response is empty")
     if _BOX.search(text):
         return Reading(None, "a box that does not close")
-    if len(text.splitlines()) == 1 and (keys(text) or not _is_prose(text)):
+    if len(text.splitlines()) == 1 and (keys(text) or not is_prose(text)):
         return Reading(text, "bare answer")
     return Reading(None, "no answer is stated")
 
@@ -85,7 +77,7 @@ def read_stated(response: str) -> Reading:
 def read_any(response: str) -> Reading:
     """The answer of a response that may also be a running text or a worded bare answer."""
     stated = read_stated(response)
-    text = own_words(response).strip()
+    text = _first_answered(response).strip()
     if stated.answer is not None or not text or "different answers" in stated.how:
         return stated
     if _CODE.search(text):
@@ -93,12 +85,29 @@ def read_any(response: str) -> Reading:
     for line in reversed(text.splitlines()):
         if line.strip() and keys(line):
             return Reading(line.strip(), "last line")
-        last = _values(line[-_MAX_STATEMENT:])
-        if last:
-            return Reading(last[-1], "last value of the text")
+        for sentence in reversed(_SENTENCE_BREAK.split(line[-_MAX_STATEMENT:])):
+            if mentions_value(sentence):
+                value = stated_value(sentence, last=True)
+                return Reading(value, "last value of the text" if value else "no single answer")
     if len(text) <= 60:
         return Reading(text, "bare answer")
     return stated
+
+
+def _first_answered(response: str) -> str:
+    """The model's words without a further question that it invents once it has answered its own.
+
+    Every form of answer counts, whichever is then read: a box in the invented question must not
+    outweigh the sentence that answered the real one.
+    """
+    text = own_words(response)
+    for pattern in (_FINAL, _BOX, _MARKED, _SENTENCE):
+        for match in pattern.finditer(text):
+            cut = before_next_question(text, match.end())
+            if cut[match.end() :].strip(" \t\r\n*_`#$"):
+                text = cut
+                break  # the earliest of a form; an earlier one of another form cuts further
+    return text
 
 
 def boxed(text: str) -> str | None:
@@ -157,7 +166,7 @@ def _statement(tail: str) -> str | None:
         return box
     opening = re.match(r"\$\$|\\\[", tail)
     if opening:
-        math = _MATH.match(tail)
+        math = FORMULA.match(tail)
         return next(filter(None, math.groups())).strip() if math else None
     inner = _SENTENCE.search(sentence)
     if inner and inner.end() < len(sentence):
@@ -165,29 +174,8 @@ def _statement(tail: str) -> str | None:
     sentence = sentence.strip()
     if not sentence:
         return None
-    if keys(sentence) or not _is_prose(sentence):
+    if keys(sentence) or not is_prose(sentence):
         return sentence
-    values = _values(sentence)
-    if values:
-        return values[0]
+    if mentions_value(sentence):
+        return stated_value(sentence)
     return sentence if len(sentence.split()) <= 6 else None
-
-
-def _values(sentence: str) -> list[str]:
-    """Values that a sentence mentions in order: readable mathematics and plain numbers."""
-    found = []
-    for match in re.finditer(f"{_MATH.pattern}|(?P<number>{_NUMBER.pattern})", sentence, re.DOTALL):
-        text = match["number"] or next(g for g in match.groups() if g)
-        text = text.strip()
-        if match["number"] is None and re.fullmatch(r"\\?[A-Za-z]\w*", text):
-            continue  # a lone name, not a value
-        if match["number"] is None or re.search(r"\d|½", text):
-            found.append(text)
-    return found
-
-
-def _is_prose(text: str) -> bool:
-    """True when words stand in the text beside its mathematics."""
-    if len(text) > _MAX_STATEMENT:
-        return True
-    return bool(_WORDS.search(_COMMAND.sub(" ", _MATH.sub(" ", text))))

@@ -14,9 +14,11 @@ _PYTHON = re.compile(r"<python>.*?(?:</python>|\Z)|<output>.*?(?:</output>|\Z)",
 _FENCE = re.compile(r"```(?P<tag>[\w+-]*)[ \t]*\n(?P<body>.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _PROSE_TAGS = {"", "text", "txt", "latex", "tex", "math", "markdown", "md", "plaintext"}
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
+_ASKS = r"(?:(?:next|new)\s+)?(?:question|problem|exercise|q|human|user|instruction|input)"
 _NEXT_QUESTION = re.compile(
-    r"^[ \t>#*_]*(?:(?:next|new)\s+)?"
-    r"(?:question|problem|exercise|q|human|user|instruction|input)\s*\d*[ \t*_]*[:.)]",
+    rf"^[ \t>#*_]*{_ASKS}\s*\d*[ \t*_]*[:.)]"  # `Question:`, `Exercise 3.`
+    rf"|^[ \t>*_]*\[{_ASKS}[ \t]*\d*\]"
+    rf"|^[ \t]*\#{{2,6}}[ \t]*{_ASKS}[ \t]*\d*[ \t*_]*$",  # a heading; `# input` is code
     re.IGNORECASE | re.MULTILINE,
 )
 

@@ -42,16 +42,18 @@ MAX_PARTS = 64
 _MAX_CHARS = 4000
 _SET_OPEN, _SET_CLOSE = "⦃", "⦄"
 _OPEN, _CLOSE = "([{" + _SET_OPEN, ")]}" + _SET_CLOSE
+_NAME = r"(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?'?)"
 _LAYOUT = re.compile(
     r"\\(?:left|right|big|Big|bigg|Bigg|displaystyle|limits)(?![A-Za-z])\.?|\\[!,;:]|\\ |~|\$"
     r"|\\[()\[\]]|\\q?quad(?![A-Za-z])"
 )
-_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,?\\[!, ;:]|,\\!\s*)(?=\s*\d{3}(?!\d))")
-_GROUPED = re.compile(r"[-+]?\$?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,?\\[!, ;:]|,\\!)\s*(?=\d{3}(?!\d))")
+_GROUPED = re.compile(r"[-+]?\$?\s?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_MAYBE_LIST = re.compile(r"[-+]?\d{1,3}(?:,[1-9]\d{2})+")
+_NAMED_VALUE = re.compile(rf"\s*(?P<name>{_NAME})\s*=\s*(?P<value>[^=]+)")
 _WORD_AND = re.compile(
     r"\\(?:text|mbox|textrm|mathrm)\s*\{\s*(?:,?\s*(?:and|or|for)\b[^{}]*)\}|\b(?:and|or)\b", re.I
 )
-_NAME = r"(?:\\?[A-Za-z]+(?:_\{?\w+\}?)?'?)"
 _BELONGS = re.compile(rf"^\s*{_NAME}\s*\\in(?![A-Za-z])\s*")
 _NAMED_TUPLE = re.compile(rf"^\s*\(\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\)\s*=\s*(?=[(\[])")
 _CHAIN = re.compile(
@@ -63,6 +65,7 @@ _ORDER = {
     r"\ge": ">=", r"\lt": "<", r"\gt": ">", "≤": "<=", "≥": ">=",
 }  # fmt: skip
 _ORDER_PATTERN = re.compile("|".join(rf"{re.escape(k)}(?![A-Za-z])" for k in _ORDER))
+_FULL_STOP = re.compile(r"(?<!\.)\.$")
 _MATRIX = re.compile(r"\\begin\s*\{")
 
 
@@ -73,6 +76,33 @@ def read_structure(answer: str) -> Node:
     return _read(tidy(answer), 0)
 
 
+def read_alike(gold: str, answer: str) -> tuple[Node, Node]:
+    """The shapes of a key and an answer, where each helps to understand the other.
+
+    `10,100` is a number on its own, and two where the other side is a list. `a = 1, b = 2` is a
+    list on its own, and a tuple in the order written where the other side is one.
+    """
+    gold_node, answer_node = read_structure(gold), read_structure(answer)
+    gold_alike = _like(gold_node, answer_node)
+    return gold_alike, _like(answer_node, gold_node)
+
+
+def _like(node: Node, other: Node) -> Node:
+    if node.shape is Shape.SINGLE and other.shape in (Shape.LIST, Shape.SET):
+        if _MAYBE_LIST.fullmatch(node.text):
+            parts = tuple(Node(Shape.SINGLE, p) for p in node.text.split(","))
+            return Node(Shape.LIST, node.text, parts)
+    elif node.shape is Shape.LIST and other.shape is Shape.TUPLE:
+        named = [_NAMED_VALUE.fullmatch(part.text) for part in node.parts]
+        matches = [m for m in named if m]
+        names = [m["name"].lstrip("\\").lower() for m in matches]
+        # `y = 1, x = 2` is more likely the pair (2, 1): only names in their usual order count.
+        if len(names) == len(node.parts) == len(set(names)) and names == sorted(names):
+            values = tuple(_read(m["value"], 1) for m in matches)
+            return Node(Shape.TUPLE, node.text, values, other.brackets)
+    return node
+
+
 def tidy(answer: str) -> str:
     """The answer without layout commands, with set braces and inequalities as single signs."""
     text = _THOUSANDS.sub(",", answer)
@@ -80,7 +110,7 @@ def tidy(answer: str) -> str:
     text = text.replace(r"\lbrace", _SET_OPEN).replace(r"\rbrace", _SET_CLOSE)
     text = _LAYOUT.sub(" ", text)
     text = _ORDER_PATTERN.sub(lambda m: _ORDER[m[0]], text)
-    return text.strip().rstrip(".").strip()
+    return _FULL_STOP.sub("", text.strip()).strip()
 
 
 def _read(text: str, depth: int) -> Node:
@@ -102,13 +132,13 @@ def _read(text: str, depth: int) -> Node:
         return _signed(text)
     opening, closing = text[0], text[-1]
     if opening == "{":  # a TeX group, or a set whose backslashes were lost
-        items = _split(inside)
+        items = _split(inside, bracketed=True)
         return (
             _collection(Shape.SET, text, items, depth)
             if len(items) > 1
             else _read(inside, depth + 1)
         )
-    items = _split(inside)
+    items = _split(inside, bracketed=True)
     if opening == _SET_OPEN:
         return _collection(Shape.SET, text, items, depth)
     if len(items) < 2:
@@ -135,15 +165,22 @@ def _parts(items: list[str], depth: int) -> tuple[Node, ...]:
     return tuple(_read(item, depth + 1) for item in items[:MAX_PARTS])
 
 
-def _split(text: str) -> list[str]:
-    """Items of a list: by semicolons, else by commas and the words and/or. Thousands stay whole."""
+def _split(text: str, bracketed: bool = False) -> list[str]:
+    """Items of a list: by semicolons, else by commas and the words and/or.
+
+    Thousands stay whole, but not in brackets, where `100,200` are two items.
+    """
     if ";" in text:
         by_semicolon = [p for p in _split_top(text, re.compile(";")) if p.strip()]
         if len(by_semicolon) > 1:
             return by_semicolon
-    if _GROUPED.fullmatch(text.replace(" ", "")):
+    if not bracketed and _GROUPED.fullmatch(text):
         return [text]
     commas = re.compile(rf",|{_WORD_AND.pattern}", re.I)
+    spaced = [p.strip() for p in _split_top(text, re.compile(rf",\s|{_WORD_AND.pattern}", re.I))]
+    spaced = [p for p in spaced if p]
+    if len(spaced) > 1 and all("," not in p or _GROUPED.fullmatch(p) for p in spaced):
+        return spaced  # the commas without a blank group thousands: `1,000, 2,000`
     pieces = [p.strip() for p in _split_top(text, commas)]
     return [p for p in pieces if p] or [text]
 
