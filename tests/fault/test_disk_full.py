@@ -70,7 +70,14 @@ def test_under_a_stage(
     same_stage(world, reference, EXECUTOR)
 
 
-@pytest.mark.parametrize("place", ["outcome", "journal", "metrics"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "metrics",
+        pytest.param("outcome", marks=pytest.mark.system),
+        pytest.param("journal", marks=pytest.mark.system),
+    ],
+)
 def test_under_the_driver(reference: FaultWorld, prefect: str, disk: Path, place: str) -> None:
     world = reference.copy(disk / "root", prefect, [EXECUTOR, EVALUATION])
     filler = disk / "filler"

@@ -78,6 +78,8 @@ def test_a_sentence_that_states_no_single_value(sentence: str) -> None:
         ("the point is (2, 3)", "(2, 3)"),
         ("The value is 3x.", "3x"),
         ("it is log 5", "log 5"),
+        ("There are 5 boys and 7 girls, so 12 children in total.", "12"),
+        ("He has 5 apples and 7 pears, hence 12 fruits.", "12"),
         ("not 18", None),
         ("mod 3", None),
         ("it is base 5", None),

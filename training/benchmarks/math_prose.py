@@ -65,6 +65,7 @@ _RELATED = re.compile(
     r"|divided\s+by|multiplied\s+by|in\s+(?:every|each)|out\s+of\s+(?:every|each|the))?\s*",
     re.IGNORECASE,
 )
+_CONCLUDES = re.compile(r"\b(?:so|thus|therefore|hence)\b(?!\s+that\b)", re.I)
 _FOLLOWS = re.compile(r"\b(?:so|thus|therefore|hence|then|giving|finally|in\s+all)\b", re.I)
 
 
@@ -83,6 +84,8 @@ def stated_value(sentence: str, last: bool = False) -> str | None:
     if not values:
         return None
     marked = _OPENING.sub("", marked)
+    if last:
+        marked = _conclusion(marked)
     statements = list(_STATES.finditer(marked))
     marked = _main_clause(marked, statements, last)
     statements = [s for s in statements if s.end() < len(marked)]
@@ -130,6 +133,12 @@ def _main_clause(marked: str, statements: list[re.Match[str]], last: bool) -> st
         (b for b in _BESIDES.finditer(marked, first) if not (last and _WHICH.search(b[0]))), None
     )
     return marked[: besides.start()] if besides else marked
+
+
+def _conclusion(marked: str) -> str:
+    """What follows the last "so", where it names one value: `5 boys and 7 girls, so 12`."""
+    tail = _CONCLUDES.split(marked)[-1]
+    return tail if len(_LIST.findall(tail)) == 1 else marked
 
 
 def _behind_verb(tail: str) -> str:
