@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.fault.fault_world import ASSIGNMENTS
 from tests.integration.flow_world import World, mlflow_runs
-from tests.integration.test_flow_real import ARGUMENTS
 
+RUN = ("run", "--name", "r", "--iterations", "2", *ASSIGNMENTS)
 POISONED = """
 from tasks import launchers
 
@@ -41,7 +42,7 @@ def place(world: World, entry: str) -> Path:
 
 def fail(world: World, poison: str, entry: str) -> tuple[str, list[dict[str, Any]]]:
     """Run until the poisoned stage fails; its message and the steps that it had logged."""
-    done = world.cli(*ARGUMENTS, POISON=poison)
+    done = world.cli(*RUN, POISON=poison)
     assert done.returncode == 1, done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert f"{entry} failed, numeric: " in last
