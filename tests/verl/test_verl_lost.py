@@ -1,9 +1,11 @@
 """What verl could not finish, without verl's processes."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import scripted
@@ -11,9 +13,10 @@ import scripted
 from training.rollout.engine import Sampling
 from training.rollout.tool_loop import Task
 from training.rollout.trajectory import Status, Stop, Trajectory
-from training.trainers.verl.agent_loop import Order
-from training.trainers.verl.policy import VerlPolicy
-from training.trainers.verl.turns import Turns
+
+if TYPE_CHECKING:
+    from training.trainers.verl.agent_loop import Order
+    from training.trainers.verl.policy import VerlPolicy
 
 pytestmark = pytest.mark.verl
 
@@ -65,6 +68,9 @@ def sampled(order: Order) -> Trajectory:
 
 
 def policy(folder: Path, trainer: Any) -> VerlPolicy:
+    from training.trainers.verl.policy import VerlPolicy
+    from training.trainers.verl.turns import Turns
+
     scripted.write_model(folder / "model")
     ctx: Any = SimpleNamespace(
         section=lambda kind: kind(), input=lambda _: folder, work=folder / "work"
