@@ -89,7 +89,7 @@ def survey(place: Home, wanted: Wanted, full: bool = False) -> Survey:
             notes.append(str(error))
     ground = _Ground(place, Store(place.store), runs, notes)
     found = [deletion for kind in wanted.kinds for deletion in _of(kind, ground, wanted, full)]
-    if "unclaimed" not in wanted.kinds:
+    if set(wanted.kinds) == set(USUAL):
         left = list(_of("unclaimed", ground, wanted, full))
         if left:
             size = sum(deletion.bytes for deletion in left) / 1e6
@@ -106,7 +106,7 @@ def carry_out(place: Home, listed: Survey, tell: Callable[[Deletion, str], None]
     freed = 0
     for deletion in listed.deletions:
         try:
-            done = _do(store, deletion)
+            done = _do(place, store, deletion)
         except (OSError, RunError, StageError) as error:
             tell(deletion, f"failed: {error}")
             continue
@@ -115,7 +115,10 @@ def carry_out(place: Home, listed: Survey, tell: Callable[[Deletion, str], None]
     return freed
 
 
-def _do(store: Store, deletion: Deletion) -> bool:
+def _do(place: Home, store: Store, deletion: Deletion) -> bool:
+    if deletion.kind == "unclaimed":  # a run may have begun since it was listed
+        named = claimed(run_folders(place.sharing()), set(), store)
+        return deletion.identity not in named and delete(store, deletion)
     if deletion.kind == "containers":
         from tasks.left_containers import remove_container
 
@@ -152,7 +155,7 @@ def _of(kind: Kind, ground: _Ground, wanted: Wanted, full: bool) -> Iterator[Del
     elif kind == "temporary":
         yield from leftovers.temporary()
     elif kind == "unclaimed":
-        yield from leftovers.unclaimed(store, _claimed(ground))
+        yield from _unclaimed(ground)
     elif kind == "containers":
         yield from _containers(ground, wanted)
     else:
@@ -175,9 +178,15 @@ def _facts(ground: _Ground) -> list[RunFact]:
     return facts
 
 
-def _claimed(ground: _Ground) -> set[str]:
-    planned = {stage.identity for fact in _facts(ground) for stage in fact.stages}
-    return claimed(run_folders(ground.place.sharing()), planned, ground.store)
+def _unclaimed(ground: _Ground) -> Iterator[Deletion]:
+    """Nothing while the plan of any run cannot be read: its stages would seem to be nobody's."""
+    try:
+        planned = {stage.identity for fact in _facts(ground) for stage in fact.stages}
+        named = claimed(run_folders(ground.place.sharing()), planned, ground.store)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        ground.notes.append(f"stages that no run names were not looked for: {error}")
+        return
+    yield from leftovers.unclaimed(ground.store, named)
 
 
 def _in_work(folder: Path, store: Store) -> list[StageSpec]:

@@ -348,3 +348,24 @@ def test_what_a_run_has_computed_is_claimed_though_its_plan_no_longer_names_it(
     (plan_file.parent / "stages.jsonl").unlink()
     listed = survey(home(), Wanted(("unclaimed",)))
     assert {d.what.split()[0] for d in listed.deletions} == {"artifact", "work"}
+
+
+def test_nothing_is_unclaimed_while_a_plan_cannot_be_read(finished: Path) -> None:
+    shutil.rmtree(finished / "runs" / "r")
+    listed = survey(home(), Wanted(("unclaimed",)))
+    assert listed.deletions
+    broken = finished / "runs" / "broken"
+    broken.mkdir()
+    (broken / "run.json").write_text("{}")
+    (broken / "plan.json").write_text("{")
+    again = survey(home(), Wanted(("unclaimed",)))
+    assert again.deletions == []
+    assert any("were not looked for" in note for note in again.notes)
+    survey(home(), Wanted())  # a note and no end of it
+    shutil.rmtree(broken)
+    new_run("r", "agent0")  # a run begins between the list and the deletion
+    with driving("r"):
+        pass
+    outcomes: list[str] = []
+    carry_out(home(), listed, lambda _deletion, outcome: outcomes.append(outcome))
+    assert set(outcomes) == {"in use; left alone"}

@@ -191,6 +191,12 @@ def test_rewards_stay_in_their_range_and_advantages_sum_to_zero(batch) -> None: 
         ("Problem: 6*7? Answer: 42\n\nAnswer: 42", "6*7?", "42"),
         ("Problem: 6*7? Answer: 42\nBecause.\nFinal Answer: 42", "6*7?", "42"),
         ("Problem: One? Answer: 1\nProblem: Two?\nAnswer: 2", "One?", "1"),
+        ("Problem: How many? (Answer: 5)\nAnswer: 5", "How many?", "5"),
+        ("Problem: How many? (final answer: 5).\nAnswer: 5", "How many?", "5"),
+        ("Problem: How many? Answer: $ 5 $\nAnswer: 5", "How many?", "5"),
+        ("Problem: How many? Answer: 5, as shown\nAnswer: 5", "How many?", "5"),
+        ("Problem: How many? Answer: 5!", "How many?", "120"),
+        ("Problem: Each answer: 5 points. Of 3?\nAnswer: 15", "Each answer: 5 points. Of 3?", "15"),
     ],
 )
 def test_candidates_that_pass_the_format_gate(text: str, problem: str, answer: str) -> None:
@@ -211,6 +217,7 @@ def test_candidates_that_pass_the_format_gate(text: str, problem: str, answer: s
         ("Problem: What is 2+3?\nAnswer:  \n \n", "What is 2+3?", "has no label"),
         ("Problem: What is 2+3?\nAnswer: unknown", "What is 2+3?", "has no label"),
         ("Problem: One?\nAnswer: 1\nAnswer: 2", "One?", "two different"),
+        ("Problem: One? Answer: 1\nAnswer: 2", "One?", "two different"),
         ("Problem: One?\nAnswer: 1\nAnswer: none", "One?", "two different"),
     ],
 )

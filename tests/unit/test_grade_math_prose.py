@@ -47,6 +47,13 @@ STATED = [
     ("It is $\\frac{1}{3}$ (approximately 0.333).", "\\frac{1}{3}"),
     ("The largest 3-digit number is the 5th term, that is 997", "997"),
     ("The chance is $\\frac{3}{4}$, or 75%.", "\\frac{3}{4}"),
+    ("12 apples; Tom's share is 4.", "12"),
+    ("7 (the other root is 3).", "7"),
+    ("18 dollars, the tax is 2 dollars.", "18"),
+    ("5 while the other is 3.", "5"),
+    ("negative 5 degrees then", "-5"),
+    ("minus 5 degrees then", "-5"),
+    ("16/3, or approximately 5.33.", "16/3"),
 ]  # fmt: skip
 NOT_STATED = [
     "not 5", "not equal to 5", "cannot be 5", "at most 5", "at least $5$", "between 5 and 6",
@@ -56,6 +63,8 @@ NOT_STATED = [
     "10 out of every 15",
     "5 choose 2", "5 squared equals the area",
     "John has $5 and Mary has $6", "unknown (see step 5)",
+    "5 or more apples", "5 at most", "> 5 apples", "all integers n >= 5", "the opposite of 5",
+    "5 tenths of it", "10 to the power of 6",
     "None of the 5 options", "half of 12 left",
     "$12 and the change is $8", "The root is 5 and the sum is 6", "5 is less than 6",
 ]  # fmt: skip

@@ -14,7 +14,8 @@ _PROBLEM_LINE = re.compile(r"^[ \t>*_#]*Problem[*_]*[ \t]*:[*_]*", re.MULTILINE)
 _PROBLEM_INLINE = re.compile(r"\bProblem[*_]*:[*_]*")
 _ANSWER_LINE = re.compile(r"^[ \t>*_#]*(?:Final )?Answer[*_]*[ \t]*:[*_]*", re.MULTILINE)
 _ANSWER_INLINE = re.compile(r"\b(?:Final )?Answer[*_]*:[*_]*")
-_GIVEN_AWAY = re.compile(r"\b(?:final )?answer[*_]*\s{0,3}:[*_]*\s{0,3}(\S{1,200})", re.I)
+_GIVEN_AWAY = re.compile(r"\b(?:final )?answer[*_]*\s{0,3}:[*_]*\s{0,3}(?=(\S.{0,200}))", re.I)
+_CLOSING = " \t)]}*_.,;:?"
 
 
 @dataclass(frozen=True)
@@ -35,23 +36,29 @@ def read_candidate(text: str) -> Candidate:
     """Read a Curriculum output and decide the format gate R_fmt.
 
     The problem is the text between the first `Problem:` and the first `Answer:` after it: one at
-    the start of a line, or an earlier one that a number follows, since the Executor must not see
+    the start of a line, or an earlier one that gives the answer, since the Executor must not see
     it. The answer is the first line of its part that isn't blank; what follows is not looked at,
     except that a further `Answer:` before another problem must not contradict the first.
     """
     start = _PROBLEM_LINE.search(text) or _PROBLEM_INLINE.search(text)
     if start is None:
         return Candidate(None, None, 0, "no 'Problem:' part")
-    marker = _answer_marker(text, start.end())
-    problem = text[start.end() : marker[0] if marker else len(text)].strip() or None
+    marker = _ANSWER_LINE.search(text, start.end())
+    early = _given_away(text, start.end(), marker)
+    if early is None and marker is None:
+        marker = _ANSWER_INLINE.search(text, start.end())
+    end = early[0] if early else marker.start() if marker else len(text)
+    problem = text[start.end() : end].strip().rstrip(" ([{*_") or None
     if problem is None:
         return Candidate(None, None, 0, "the 'Problem:' part is empty")
-    if marker is None:
+    if early is None and marker is None:
         return Candidate(problem, None, 0, "no 'Answer:' part after the problem")
-    rest = text[marker[1] :]
+    rest = text[early[1] :] if early else text[marker.end() :] if marker else ""
     following = _PROBLEM_LINE.search(rest)
     parts = _ANSWER_LINE.split(rest[: following.start()] if following else rest)
-    first, *others = dict.fromkeys(map(_first_line, parts))
+    given = [early[2]] if early else []
+    answers = dict.fromkeys(given + [_first_line(part) for part in parts[len(given) :]])
+    first, *others = answers
     answer = read_bare(first)
     if answer.label is None:
         return Candidate(problem, None, 0, f"the 'Answer:' part has no label: {answer.reason}")
@@ -62,15 +69,22 @@ def read_candidate(text: str) -> Candidate:
     return Candidate(problem, answer.label, 1, "one problem with one answer")
 
 
-def _answer_marker(text: str, start: int) -> tuple[int, int] | None:
-    """Where the marker that ends the problem begins and ends."""
-    line = _ANSWER_LINE.search(text, start)
-    end = line.start() if line else len(text)
-    for early in islice(_GIVEN_AWAY.finditer(text, start, end), MAX_DIFFERENT_FIELDS):
-        if read_bare(early[1]).label is not None:
-            return early.start(), early.start(1)
-    marker = line or _ANSWER_INLINE.search(text, start)
-    return marker.span() if marker else None
+def _given_away(text: str, start: int, line: re.Match[str] | None) -> tuple[int, int, str] | None:
+    """Begin and end of a marker by which the problem gives its answer, and what stands behind it.
+
+    An `Answer:` in the text counts where a value follows it. In other letters ("each answer: 5
+    points") it counts only where that value is the answer that the candidate states.
+    """
+    stated = read_bare(_first_line(text[line.end() :])).label if line else None
+    for early in islice(
+        _GIVEN_AWAY.finditer(text, start, line.start() if line else len(text)), MAX_DIFFERENT_FIELDS
+    ):
+        spellings = (early[1], early[1].strip(_CLOSING), early[1].split()[0].strip(_CLOSING))
+        for written in spellings:
+            label = read_bare(written).label
+            if label is not None and (_ANSWER_INLINE.match(early[0]) or label == stated):
+                return early.start(), early.end(), written
+    return None
 
 
 def _first_line(part: str) -> str:

@@ -66,14 +66,16 @@ def read_program(response: str, question: Question) -> str | None:
         if defines.search(blocks[place][1]):
             helpers = [code for _, code in blocks[:place] if _defines_only_helpers(code, question)]
             return "\n".join([preamble, *helpers, blocks[place][1], ""])
-    if blocks:
-        _, code = ([block for block in blocks if block[0]] or blocks)[-1]
-        return f"{preamble}\n{header}{_indented(code)}\n"
     if defines.search(text):
         start = _TOP.search(text)
         assert start is not None
         return f"{preamble}\n{_longest_program(text[start.start() :])}\n"
-    body = _body(before_next_question(text, 0), header)
+    if blocks:
+        _, code = ([block for block in blocks if block[0]] or blocks)[-1]
+        return f"{preamble}\n{header}{_indented(code)}\n"
+    # Indented text ends where it leaves the function; `# Input: …` and `q.append` are no questions.
+    lines = text.strip("\n")
+    body = _body(lines if lines[:1].isspace() else before_next_question(text, 0), header)
     return f"{preamble}\n{header}{body}\n" if body.strip() else None
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from training.algorithms.answers import canonical_label
 
 ROUNDING_DIGITS = 6
+_MAX_UNENDING = 100  # characters of a decimal whose repeating digits are looked for
 _PERCENT = re.compile(r"\\?%|\bper\s?cent(?:age(?: points?)?)?\b", re.IGNORECASE)
 _PLAIN = re.compile(r"-?(?:[1-9]\d{0,2}(?:,\d{3}){1,6}|\d{1,20})(?:\.\d{1,20})?")
 _BRACKETED_LIST = re.compile(
@@ -86,6 +87,8 @@ def _unending(answer: str) -> str:
     if mark is None:
         return answer
     decimal = answer[: mark.start()].strip(" $")
+    if len(decimal) > _MAX_UNENDING:
+        return answer
     repeating = _REPEATING.fullmatch(decimal)
     if repeating is not None:
         start, block = repeating["start"], repeating["block"]

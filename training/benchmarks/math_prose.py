@@ -17,7 +17,7 @@ _MAX_VALUES = 200
 _V = "[\ue000-\ue0ff]"
 _VERB = (
     r"(?:\b(?:is|are|was|were|equals|becomes?|will\s+be|gives?|makes?|leaves?|yields?)\b"
-    r"|[=≈:：→⇒])"
+    r"|(?<![<>!])[=≈:：→⇒])"
 )
 _FILLER = (
     r"(?:exactly|approximately|about|roughly|around|only|simply|just|therefore|thus|also|now|then"
@@ -37,11 +37,11 @@ _BESIDES = re.compile(
 )
 _WHICH = re.compile(r"\bwhich$", re.IGNORECASE)
 _HEDGE = re.compile(
-    r"\b(?:not|no|never|cannot|without|neither|nor|none|unknown|undefined|impossible|unable|except"
+    r"[<>≤≥]|\b(?:not|no|never|cannot|without|neither|nor|none|unknown|undefined|impossible|unable|except"
     r"|between|at\s+(?:least|most)|(?:more|less|greater|fewer|larger|smaller|higher|lower|other|"
     r"rather)\s+than|up\s+to|under|over|above|below|beyond|all|any|every|each"
     r"|(?:multiple|power|factor|divisor|root|square|cube|product|difference|quotient|sum|half|third"
-    r"|quarter|function|log)s?\s+of|twice|double|triple"
+    r"|quarter|function|log|opposite|reciprocal|inverse|negative)s?\s+of|twice|double|triple"
     r"|(?:divisible|divided|multiplied|increased|decreased|reduced|raised)\s+(?:by|to)"
     r"|mod(?:ulo)?)\b|\b(?:step|equation|case|part|option|choice|problem|example|theorem|base)\s*$"
     r"|n['’]t\b",
@@ -50,10 +50,18 @@ _HEDGE = re.compile(
 _LINK = r"\s*(?:,|;|&|\b(?:and|or)\b)(?:\s*(?:,|;|&|\b(?:and|or)\b))*\s*"
 _LIST = re.compile(rf"{_V}(?:{_LINK}{_V})*", re.IGNORECASE)
 _MEASURES = re.compile(rf"{_V}\s*(?P<unit>[A-Za-z]+)(?:{_LINK}{_V}\s*(?P=unit))+\b", re.IGNORECASE)
+_RESTATED = re.compile(
+    rf",?\s*\b(?:or|that\s+is|i\.e\.)\s*,?\s*(?:equivalently|approximately|about|roughly)\s+{_V}",
+    re.IGNORECASE,
+)
+_SIGN_WORD = re.compile(r"(?:\bnegative|^\s*minus|(?<=\bis)\s+minus)\s+(?=[\d$\\.])", re.IGNORECASE)
+_BEGINS = re.compile(rf"\s*(?:{_FILLER}\s*)*{_LIST.pattern}", re.IGNORECASE)
 _ASIDE = re.compile(r"^\s*\([^()]*\)")
 _CHANGED = re.compile(
     r"\s*(?:,?\s*(?:\.{3}|…)|(?:choose|mod(?:ulo)?|squared|cubed|factorial|pi|[knxyz]"
-    r"|halves|thirds|quarters|fourths|fifths"
+    r"|halves|thirds|quarters|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|twelfths"
+    r"|hundredths|thousandths|below|or\s+(?:more|less|fewer|higher|lower|greater)|at\s+(?:most|least)"
+    r"|(?:raised\s+)?to\s+the\s+(?:\w+\s+)?power|raised\s+to"
     r"|(?:(?:is|are|was|were)\s+)?(?:(?:more|less|greater|fewer|larger|smaller|higher|lower)\s+than"
     r"|not|never|wrong|incorrect|impossible)"
     r"|and\s+(?:an?|one|two|three)\s+(?:half|third|quarter|fourth|fifth|eighth|tenth)s?)\b)",
@@ -90,6 +98,9 @@ def stated_value(sentence: str, last: bool = False) -> str | None:
     marked = _main_clause(marked, statements, last)
     statements = [s for s in statements if s.end() < len(marked)]
     if statements:
+        opening = None if last else _BEGINS.match(marked)
+        if opening and _goes_elsewhere(marked[opening.end() : statements[-1].start()]):
+            return _one(marked, values)
         tail = marked[statements[-1].start() :]
         if not last and _contradicts(marked, statements, values):
             return None
@@ -109,11 +120,19 @@ def stated_value(sentence: str, last: bool = False) -> str | None:
     return _one(marked, values)
 
 
+def _goes_elsewhere(between: str) -> bool:
+    """Whether words after a value lead to a further statement: `12 apples; Tom's share is 4`.
+
+    Behind `2 + 3 is 5` and `5 and 7, so the sum is 12` the later value is what is stated.
+    """
+    return bool(re.search(r"[A-Za-z(]", between)) and not _FOLLOWS.search(between)
+
+
 def _marked(sentence: str) -> tuple[str, list[str]]:
     """The sentence with a private character for each value, and the values."""
     parts: list[str] = []
     values: list[str] = []
-    for term in terms(sentence):
+    for term in terms(_SIGN_WORD.sub(" -", sentence)):
         if term.is_value and len(values) < _MAX_VALUES:
             parts.append(chr(_FIRST_MARK + len(values)))
             values.append(term.text)
@@ -170,6 +189,7 @@ def _same(one: str, other: str) -> bool:
 
 def _one(tail: str, values: list[str]) -> str | None:
     """The first value or list of values of a clause, unless it is hedged or goes on."""
+    tail = _RESTATED.sub("", tail)
     found = _LIST.search(tail)
     if found is None or _HEDGE.search(tail[: found.start()]):
         return None

@@ -41,6 +41,7 @@ _SENTENCE_BREAK = re.compile(
     r"(?:(?<=[.!?])|(?<=[.!?]\$)|(?<=[.!?]\$\$)|(?<=[.!?]\\[\])]))\s+(?=[A-Z])"
 )
 _CODE = re.compile(r"__\w+__|\bimport\b|\w\([\"']")
+_LEADING_MARKS = re.compile(r"\A[ \t\r*_`:]*(?:\n[\s*_`:>]*)?")
 _MAX_STATEMENT = 2000  # characters of a statement or line that are looked at
 _MAX_STATEMENTS = 20
 _MAX_BOXES = 40
@@ -159,7 +160,7 @@ def _agreed(answers: list[str], how: str) -> Reading:
 
 def _statement(tail: str) -> str | None:
     """The answer at the start of `tail`, up to the end of its sentence."""
-    tail = tail.lstrip(" \t\r\n*_`:>")
+    tail = _LEADING_MARKS.sub("", tail)  # a `>` on the same line is a relation and no quotation
     sentence = _SENTENCE_END.split(tail, maxsplit=1)[0].strip(" \t*_`")
     box = boxed(sentence) or (boxed(tail[:400]) if tail.startswith(("$", "\\")) else None)
     if box:

@@ -10,12 +10,13 @@ import re
 
 _SYMBOLS = (
     (re.compile(r"∞"), r"\\infty "),
+    (re.compile(r"…|\\l?dots(?![A-Za-z])"), "..."),
     (re.compile(r"∅|\\varnothing(?![A-Za-z])|\\\{\s*\\\}"), r"\\emptyset "),
 )
 _LAYOUT = re.compile(r"\\[!,;: ]|\\left|\\right|[\s$]|(?<=_|\^)\{(?=\w\})|(?<=[_^{]\w)\}")
 _DIGIT_GAP = re.compile(r"(?<=\d)(?:\s|~|\\[,;: !])+(?=\d)(?!\d{3}(?!\d))")
 _KEPT_GAP = "␣"
-_ELLIPSIS = re.compile(r"(?:\.{2,}|…|\\[lcv]?dots[a-z]?)[\s$.)}\]]*$")
+_ELLIPSIS = re.compile(r"(?:(?<!\.)\.{2,}+|…|\\[lcv]?dots[a-z]?)[\s$)}\]]*+$")
 _CLOCK = re.compile(
     r"(?P<hour>\d{1,2}):(?P<minutes>\d{1,2})(?P<seconds>:\d{2})?(?:(?P<half>[ap])\.?m\.?)?",
     re.IGNORECASE,
@@ -24,7 +25,7 @@ _TEXT_COMMAND = re.compile(r"\\(?:text\w*|mbox|mathrm)\s*|[{}]")
 
 
 def spelled(answer: str) -> str:
-    r"""The answer with one spelling of each symbol: `∞` is `\infty`, `∅` and `\{\}` `\emptyset`."""
+    r"""The answer with one spelling of each symbol: `∞` is `\infty`, `∅` `\emptyset`, `…` dots."""
     for pattern, command in _SYMBOLS:
         answer = pattern.sub(command, answer)
     return answer.strip()
@@ -47,8 +48,9 @@ def has_digit_gap(answer: str) -> bool:
 
 
 def goes_on(answer: str) -> bool:
-    """Whether the answer ends in an ellipsis."""
-    return bool(_ELLIPSIS.search(answer))
+    """Whether a decimal or a list ends in an ellipsis; behind a whole number it says nothing."""
+    found = _ELLIPSIS.search(answer)
+    return found is not None and bool(re.search(r"[.,]", answer[: found.start()]))
 
 
 def same_clock(gold: str, answer: str) -> bool | None:

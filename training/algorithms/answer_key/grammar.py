@@ -149,8 +149,7 @@ class Grammar:
             return self._work.root(self._argument(), int(degree[1]))
         if name == "log":
             base = self._expect(tokens.LOG_BASE, "a logarithm without its base")
-            argument = self._argument()
-            self._refuse_what_may_be_inside()
+            argument = self._bare_argument()
             return logarithm(self._work, argument, exact(parse_digits(base[1] or base[2])))
         if name not in FUNCTIONS:
             raise NotExact("a word or letter that is no number")
@@ -161,29 +160,38 @@ class Grammar:
         elif name in _TWO_ARGUMENTS:
             arguments = [self._argument(tokens.DIGIT), self._argument(tokens.DIGIT)]
         else:
-            arguments = [self._argument()]
+            arguments = [self._argument() if name == "sqrt" else self._bare_argument()]
             if self._degrees and self._take(tokens.DEGREES):
                 arguments[0] = self._work.multiply(arguments[0], self._one_degree())
-            if name != "sqrt":
-                self._refuse_what_may_be_inside()
+            if name != "sqrt" and self._multiplies_silently():
+                raise NotExact("a function's argument without parentheses")
         self._degrees = degrees
         if len(arguments) not in counts and counts != ANY_NUMBER:
             raise NotExact("a function with a wrong number of arguments")
         return function(self._work, arguments)
 
-    def _refuse_what_may_be_inside(self) -> None:
-        """After an argument without parentheses: ln e^2 is read as ln(e^2) and as (ln e)^2.
+    def _bare_argument(self) -> Exact:
+        """A function's argument, refused where what follows may belong to it.
 
-        A division is clear where another function comes next: ln 8/ln 2.
+        ln e^2 is read as ln(e^2) and as (ln e)^2. Brackets make it clear, and so does another
+        function behind a division: ln 8/ln 2.
         """
+        grouped = any(
+            pattern.match(self.text, self.position)
+            for pattern in (tokens.PARENTHESIS, tokens.BRACE)
+        )
+        value = self._argument()
+        if self._degrees and tokens.DEGREES.match(self.text, self.position):
+            return value
         inside = any(
             pattern.match(self.text, self.position) for pattern in (tokens.POWER, tokens.FACTORIAL)
         )
         if divide := tokens.DIVIDE.match(self.text, self.position):
             name = tokens.NAME.match(self.text, divide.end())
             inside = name is None or name[2] not in (*FUNCTIONS, "log")
-        if inside or self._multiplies_silently():
+        if inside and not grouped:
             raise NotExact("a function's argument without parentheses")
+        return value
 
     def _arguments(self) -> list[Exact]:
         commas, self._commas = self._commas, False
