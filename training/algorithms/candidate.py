@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from training.algorithms.answers import MAX_DIFFERENT_FIELDS, read_bare
 
@@ -43,22 +44,20 @@ def read_candidate(text: str) -> Candidate:
     start = _PROBLEM_LINE.search(text) or _PROBLEM_INLINE.search(text)
     if start is None:
         return Candidate(None, None, 0, "no 'Problem:' part")
-    marker = _ANSWER_LINE.search(text, start.end())
-    early = _given_away(text, start.end(), marker)
-    if early is None and marker is None:
-        marker = _ANSWER_INLINE.search(text, start.end())
-    end = early[0] if early else marker.start() if marker else len(text)
-    problem = text[start.end() : end].strip().rstrip(" ([{*_") or None
-    if problem is None:
+    marker = _answer_marker(text, start.end())
+    end = marker.begin if marker else len(text)
+    problem = text[start.end() : end].strip().rstrip(" ([{*_")
+    if not problem:
         return Candidate(None, None, 0, "the 'Problem:' part is empty")
-    if early is None and marker is None:
+    if marker is None:
         return Candidate(problem, None, 0, "no 'Answer:' part after the problem")
-    rest = text[early[1] :] if early else text[marker.end() :] if marker else ""
+    rest = text[marker.end :]
     following = _PROBLEM_LINE.search(rest)
     parts = _ANSWER_LINE.split(rest[: following.start()] if following else rest)
-    given = [early[2]] if early else []
-    answers = dict.fromkeys(given + [_first_line(part) for part in parts[len(given) :]])
-    first, *others = answers
+    answers = [_first_line(part) for part in parts]
+    if marker.given is not None:
+        answers[0] = marker.given
+    first, *others = dict.fromkeys(answers)
     answer = read_bare(first)
     if answer.label is None:
         return Candidate(problem, None, 0, f"the 'Answer:' part has no label: {answer.reason}")
@@ -69,22 +68,31 @@ def read_candidate(text: str) -> Candidate:
     return Candidate(problem, answer.label, 1, "one problem with one answer")
 
 
-def _given_away(text: str, start: int, line: re.Match[str] | None) -> tuple[int, int, str] | None:
-    """Begin and end of a marker by which the problem gives its answer, and what stands behind it.
+class _Marker(NamedTuple):
+    """Where the marker that ends the problem begins and ends; `given` is a value read behind it."""
 
-    An `Answer:` in the text counts where a value follows it. In other letters ("each answer: 5
-    points") it counts only where that value is the answer that the candidate states.
+    begin: int
+    end: int
+    given: str | None = None
+
+
+def _answer_marker(text: str, start: int) -> _Marker | None:
+    """The first marker that gives the answer away, else the first at the start of a line.
+
+    An `Answer:` in running text gives it away where a value follows. In other letters ("each
+    answer: 5 points") it does only where that value is the answer that the candidate states.
     """
+    line = _ANSWER_LINE.search(text, start)
     stated = read_bare(_first_line(text[line.end() :])).label if line else None
-    for early in islice(
-        _GIVEN_AWAY.finditer(text, start, line.start() if line else len(text)), MAX_DIFFERENT_FIELDS
-    ):
+    end = line.start() if line else len(text)
+    for early in islice(_GIVEN_AWAY.finditer(text, start, end), MAX_DIFFERENT_FIELDS):
         spellings = (early[1], early[1].strip(_CLOSING), early[1].split()[0].strip(_CLOSING))
         for written in spellings:
             label = read_bare(written).label
             if label is not None and (_ANSWER_INLINE.match(early[0]) or label == stated):
-                return early.start(), early.end(), written
-    return None
+                return _Marker(early.start(), early.end(), written)
+    found = line or _ANSWER_INLINE.search(text, start)
+    return _Marker(*found.span()) if found else None
 
 
 def _first_line(part: str) -> str:
