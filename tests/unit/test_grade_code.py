@@ -65,14 +65,18 @@ def result(response: str) -> Any:
         "~~~python\ndef add(a, b):\n    return a + b\n~~~",
         "```python\ndef add(a, b):\n    return a + b```",
         "```python\n    return a + b\n```\nOutput:\n```\n5\n```",
+        "    q = [a]\n    q.append(b)\n    return sum(q)\n",
+        "    # Input: two numbers\n    return a + b\n",
+        "def add(a, b):\n    return a + b\n\nTry it:\n```python\nprint(add(1, 2))\n```",
     ],
 )
 def test_reads_the_program(response: str) -> None:
     assert result(response) == 5
 
 
-def test_nothing_is_no_program() -> None:
-    assert read_program("", TASK) is None
+@pytest.mark.parametrize("response", ["", "Sure", "Sure\nyes", "I cannot solve it.", "# later"])
+def test_nothing_is_no_program(response: str) -> None:
+    assert read_program(response, TASK) is None
     assert read_program("<python>print(1)</python>", TASK) is None
     assert read_program("I cannot solve it.", TASK) is None
     assert read_program("It adds a and b.\nSo the result is their sum.", TASK) is None

@@ -158,9 +158,9 @@ def _body(text: str, header: str) -> str:
     every = text.splitlines()[:_LONGEST_BODY]
     for end in range(len(every), len(lines), -1):
         body = _indented("\n".join(every[:end]))
-        if _compiles(header + body):
+        if _is_body(body, header):
             return body
-    return leading if _compiles(header + leading) else ""
+    return leading if _is_body(leading, header) else ""
 
 
 def _indented(code: str) -> str:
@@ -178,6 +178,16 @@ def _indented(code: str) -> str:
         indents = (line[: len(line) - len(line.lstrip())] for line in filled[1:])
         return min(indents, key=len) + code.lstrip("\n")
     return whole
+
+
+def _is_body(body: str, header: str) -> bool:
+    """Whether the text compiles below the header and does something: the word `Sure` does not."""
+    if not (_compiles(header + body) and _compiles(f"def f():\n{body}")):
+        return False
+    (function,) = ast.parse(f"def f():\n{body}").body
+    return isinstance(function, ast.FunctionDef) and not all(
+        isinstance(statement, ast.Expr) for statement in function.body
+    )
 
 
 def _compiles(program: str) -> bool:
