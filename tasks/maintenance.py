@@ -107,7 +107,7 @@ def carry_out(place: Home, listed: Survey, tell: Callable[[Deletion, str], None]
     for deletion in listed.deletions:
         try:
             done = _do(place, store, deletion)
-        except (OSError, RunError, StageError) as error:
+        except (OSError, ValueError, RunError, StageError) as error:
             tell(deletion, f"failed: {error}")
             continue
         freed += deletion.bytes if done else 0

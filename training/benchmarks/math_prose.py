@@ -1,8 +1,9 @@
 """Read the value that a sentence states, or none where it states no single one.
 
 The value stands behind the last "is": what comes before it describes the question ("the sum of the
-first 3 terms is 5"). A sentence that denies, bounds or doubts a value, or names two, states none:
-taking the first number of it would be a guess, and a guess that hits the key is a wrong score.
+first 3 terms is 5"), unless the sentence begins with a value of its own. A sentence that denies,
+bounds or doubts a value, or names two, states none: taking the first number of it would be a guess,
+and a guess that hits the key is a wrong score.
 """
 
 from __future__ import annotations
