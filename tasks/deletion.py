@@ -4,9 +4,12 @@ A file first leaves the artifact on paper (``Store.retire``), then moves to a fo
 rename, and is deleted there; what is found in the trash is deleted again.
 """
 
+import contextlib
 import errno
 import json
+import os
 import shutil
+import signal
 import uuid
 from pathlib import Path
 
@@ -93,9 +96,24 @@ def _delete_temporary(path: Path) -> bool:
     if not path.name.startswith(TRASH_PREFIX):
         if not path.exists() or not ownerless(path):
             return False
+        _end_sandbox(path)
         path = path.rename(path.with_name(TRASH_PREFIX + uuid.uuid4().hex))
     _remove(path)
     return True
+
+
+def _end_sandbox(folder: Path) -> None:
+    """End the bwrap that was given this folder, of which nobody holds the lock any more.
+
+    It ends with the process that started it, but for a moment: killed just before its child is told
+    its users, it leaves a child that waits for ever, and has run nothing.
+    """
+    given = f"{folder}/".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended, or is another user's
+            ours = given in (process / "cmdline").read_bytes()
+            if ours and (process / "comm").read_text() == "bwrap\n":
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _remove(path: Path) -> None:

@@ -22,6 +22,7 @@ from tasks.stage import run_stage
 from tasks.tracking import PARENT, child
 from tests.contract.conftest import ROOT, starts
 from training.config_load import load_config
+from training.sandbox.isolation import bubblewrap, bubblewrap_problem
 from training.store import write_atomic
 
 STORE_KINDS: tuple[Kind, ...] = ("weights", "raw", "checkpoints", "damaged", "torn")
@@ -267,6 +268,44 @@ def test_a_temporary_folder_goes_when_its_owner_is_gone(
     listed = Survey(mine(), [])
     carry_out(home(), listed, lambda *_: None)
     assert list((stub_home / "tmp").iterdir()) == []
+
+
+def test_a_sandbox_that_waits_for_a_dead_starter_ends_with_its_folder(
+    stub_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if bubblewrap_problem() is not None:
+        pytest.skip(str(bubblewrap_problem()))
+    monkeypatch.setattr("tempfile.tempdir", str(stub_home / "tmp"))
+    folder = stub_home / "tmp" / "anchorloop-box-killed"
+    (folder / "run").mkdir(parents=True)
+    info, told = os.pipe()
+    blocked, release = os.pipe()
+    command = [str(bubblewrap()), "--die-with-parent", "--unshare-user", "--ro-bind", "/", "/"]
+    command += ["--ro-bind", str(folder / "run"), "/mnt", "sleep", "600"]
+    command[1:1] = ["--info-fd", str(told), "--userns-block-fd", str(blocked)]
+    with subprocess.Popen(command, pass_fds=[told, blocked]) as starter:
+        os.close(told)
+        with os.fdopen(info) as described:
+            waiting = Path("/proc") / str(json.loads(described.read())["child-pid"])
+        starter.kill()
+
+    def alive() -> bool:
+        try:
+            return "bwrap" in (waiting / "cmdline").read_text()
+        except OSError:
+            return False
+
+    assert alive()
+    old = time.time() - 2 * leftovers.TORN_S
+    os.utime(folder, (old, old))
+    carry_out(home(), Survey(list(leftovers.temporary()), []), lambda *_: None)
+    assert not folder.exists()
+    deadline = time.monotonic() + 30
+    while alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for descriptor in (blocked, release):
+        os.close(descriptor)
 
 
 def test_mlflow_runs_of_a_killed_driver_end_as_killed(stub_home: Path) -> None:
