@@ -33,7 +33,8 @@ def evaluation_task(run: str, iteration: int, settings: dict[str, Any]) -> dict[
     with driving(run) as opened:
         entry = evaluation_entry(opened, iteration, settings)
         key = reports.artifact_key(run, f"i{iteration}", "evaluation", entry.identity[:8])
-        outcome = run_stage(opened, entry, reports.ProgressBar(key))
+        with reports.ProgressBar(key) as bar:
+            outcome = run_stage(opened, entry, bar)
         rows = [{"metric": name, "value": value} for name, value in outcome.metrics.items()]
         reports.table(f"{key}-scores", rows, f"Evaluation of {run}, iteration {iteration}")
         tracked.report_evaluation(opened, outcome)

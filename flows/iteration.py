@@ -39,7 +39,8 @@ def stage_task(run: str, iteration: int, stage: str) -> State[Any] | dict[str, s
         key = reports.artifact_key(run, f"i{iteration}", stage)
         entry = opened.entry(iteration, stage)
         warn = reports.AlarmPage(key, f"{run}/{entry.name}")
-        outcome = run_stage(opened, entry, reports.ProgressBar(key), warn)
+        with reports.ProgressBar(key) as bar:
+            outcome = run_stage(opened, entry, bar, warn)
         if outcome.reused:
             pages.show_reused(opened, outcome)
     if outcome.reused:

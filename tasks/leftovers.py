@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tasks.census import bytes_under
 from tasks.retention import Deletion, Kind
-from training.locking import try_exclusive
+from training.locking import is_held
 from training.spec import StageSpec
 from training.store import Place, Store
 
@@ -115,7 +115,7 @@ def ownerless(folder: Path) -> bool:
     """Whether nobody holds the lock of a temporary folder that is old enough to have had one."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        return try_exclusive(descriptor) and _old(folder)
+        return not is_held(descriptor) and _old(folder)
     finally:
         os.close(descriptor)
 

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -42,7 +42,8 @@ def artifact_key(*parts: object) -> str:
 class ProgressBar:
     """A progress artifact of one stage, made late and updated seldom.
 
-    It is sent by a thread: a server that is away holds up nobody who watches the stage.
+    It is sent by a thread: a server that is away holds up nobody who watches the stage. A context
+    manager; after its end the thread, if a request still hangs, says nothing more.
     """
 
     def __init__(self, key: str) -> None:
@@ -50,24 +51,33 @@ class ProgressBar:
         self._id: UUID | None = None
         self._next = time.monotonic() + LONG_S
         self._sending: threading.Thread | None = None
+        self._over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait(LAST_WORD_S)
+        self._over = True
 
     def __call__(self, progress: Progress) -> None:
         """Show the progress if it is time to, or if the stage is through."""
         through = self._id is not None and progress.share >= 1.0
         if not through and time.monotonic() < self._next:
             return
-        if self._sending is not None:
-            self._sending.join(LAST_WORD_S if through else 0.0)
-            if self._sending.is_alive():
-                return
+        if not self._wait(LAST_WORD_S if through else 0.0):
+            return
         self._next = time.monotonic() + EVERY_S
         context = contextvars.copy_context()  # which task run it belongs to
         self._sending = threading.Thread(
             target=lambda: context.run(self._send, progress), name="progress", daemon=True
         )
         self._sending.start()
-        if through:
-            self._sending.join(LAST_WORD_S)
+
+    def _wait(self, seconds: float) -> bool:
+        if self._sending is not None:
+            self._sending.join(seconds)
+        return self._sending is None or not self._sending.is_alive()
 
     def _send(self, progress: Progress) -> None:
         try:
@@ -77,7 +87,8 @@ class ProgressBar:
             else:
                 update_progress_artifact(self._id, 100 * progress.share, str(progress))
         except Exception as error:
-            _trouble(error)
+            if not self._over:
+                _trouble(error)
             self._next = time.monotonic() + AFTER_TROUBLE_S
 
 

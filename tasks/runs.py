@@ -5,7 +5,6 @@ identity of every stage, ``stages.jsonl`` what ran; ``summary.json`` is its resu
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -29,7 +28,7 @@ from tasks.tracking import Tracker
 from training.config import ExperimentConfig
 from training.config_load import explain
 from training.errors import ConfigError
-from training.locking import try_exclusive
+from training.locking import is_held, try_exclusive
 from training.plan import PlanEntry, plan
 from training.spec import StageSpec, canonical_json, differences
 from training.store import Store, append_line, write_atomic
@@ -354,12 +353,10 @@ def driver(folder: Path) -> int | None:
     if not path.exists():
         return None
     with path.open("r+") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            text = handle.read().strip()
-            return int(text) if text.isdigit() else 0
-    return None
+        if not is_held(handle.fileno()):
+            return None
+        text = handle.read().strip()
+        return int(text) if text.isdigit() else 0
 
 
 def _take(handle: IO[str], name: str, on_busy: str) -> None:

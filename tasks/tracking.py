@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tasks.journal import Journal
 from tasks.secrets import redact
@@ -135,9 +136,9 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def make_store(uri: str, artifacts: Path) -> None:
     """Make the tables of the store ``uri`` unless they are there; an SQLite file whole or not.
 
-    MLflow makes its tables one by one, and a process killed meanwhile would leave a file that
-    nothing can open again; so they are made in a file of another name, which is renamed. Raises
-    what the database's driver raises when it cannot be reached.
+    MLflow makes its tables one by one, and a process killed meanwhile, or a full disk, would leave
+    a file that nothing can open again; so they are made in a file of another name, which is
+    renamed. Raises what the database's driver raises when it cannot be reached.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from sqlalchemy import create_engine
@@ -154,9 +155,11 @@ def make_store(uri: str, artifacts: Path) -> None:
     with path.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            fresh = path.with_suffix(".new")
-            fresh.unlink(missing_ok=True)
-            SqlAlchemyStore(f"sqlite:///{fresh}", artifacts.as_uri())
+            for left in path.parent.glob(f"{path.stem}-*.new*"):
+                left.unlink()
+            # a new name each time: MLflow keeps its connections by name, also to a deleted file
+            fresh = path.with_name(f"{path.stem}-{uuid4().hex}.new")
+            SqlAlchemyStore(f"sqlite:///{fresh}", artifacts.as_uri()).engine.dispose()
             fresh.replace(path)
 
 
@@ -205,6 +208,10 @@ class _Sender(threading.Thread):
         self.join(timeout)
         return self._offset >= self._journal.size
 
+    @property
+    def _given_up(self) -> bool:
+        return self._stop_at is not None and time.monotonic() > self._stop_at
+
     def run(self) -> None:
         pause = 0.0
         while True:
@@ -215,9 +222,10 @@ class _Sender(threading.Thread):
                 pause = 0.0
             except Exception as error:  # a server's trouble is never the run's
                 pause = min(max(RETRY_FIRST_S, 2 * pause), RETRY_MOST_S)
-                first = str(error).partition("\n")[0]
-                log.warning("tracking store %s: %s; trying again", self._shown, redact(first)[:200])
-            if self._stop_at is not None and (pause == 0.0 or time.monotonic() > self._stop_at):
+                if not self._given_up:
+                    first = redact(str(error).partition("\n")[0])[:200]
+                    log.warning("tracking store %s: %s; trying again", self._shown, first)
+            if self._given_up or (self._stop_at is not None and pause == 0.0):
                 return
             if pause:
                 time.sleep(min(pause, 1.0) if self._stop_at is not None else pause)

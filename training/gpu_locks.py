@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from training.errors import InfraError
-from training.locking import try_exclusive
+from training.locking import is_held, try_exclusive
 from training.spec import StageSpec
 
 FOLDER = Path(tempfile.gettempdir()) / "anchorloop-gpus"
@@ -69,7 +69,7 @@ def gpu_in_use(ids: Sequence[str]) -> str | None:
     """One of these GPUs that is taken and by whom, in words; None when all are free."""
     for gpu in ids:
         with contextlib.suppress(FileNotFoundError), _file(gpu).open("r+") as handle:
-            if not try_exclusive(handle.fileno()):
+            if is_held(handle.fileno()):
                 return f"{gpu} is in use by {_holder(gpu)}"
     return None
 

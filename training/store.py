@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from training.disk import REMEDY, is_full
 from training.errors import DiskFullError, InfraError
-from training.locking import try_exclusive
+from training.locking import is_held, try_exclusive
 from training.parts import Part, part_of
 from training.spec import canonical_json, file_digest
 
@@ -245,7 +245,7 @@ class Store:
         if not path.exists():
             return None
         with path.open("a+", encoding="utf-8") as handle:
-            if try_exclusive(handle.fileno()):
+            if not is_held(handle.fileno()):
                 return None
         return _read_json(self.place(identity).root / "holder.json")
 

@@ -27,10 +27,10 @@ HOSTILE: list[tuple[str, tuple[Verdict, ...]]] = [
     ("while True: pass", (TIMEOUT,)),
     ("import os\nwhile True: os.fork()", (ERROR, TIMEOUT)),
     ("x = []\nwhile True: x.append(b'x' * (1 << 20))", (MEMORY, TIMEOUT)),
-    ("while True: print('x' * 100)", (OUTPUT,)),
-    ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(99)", (OK,)),
+    ("while True: print('x' * 100)", (OUTPUT, TIMEOUT)),
+    ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(99)", (OK, TIMEOUT)),
     ("n = 0\nwhile True: open(f'{n}', 'wb').write(b'x' * (1 << 20)); n += 1", (ERROR, TIMEOUT)),
-    ("import ctypes; ctypes.string_at(0)", (ERROR,)),
+    ("import ctypes; ctypes.string_at(0)", (ERROR, TIMEOUT)),
     ("for n in range(10**6): open(f'{n}', 'w')", (ERROR, TIMEOUT)),
 ]
 BENIGN = [

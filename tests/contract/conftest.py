@@ -1,6 +1,9 @@
 """A run folder of its own a test, with stub stages."""
 
 import os
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,3 +32,21 @@ def starts(home: Path) -> list[str]:
     """What the stubs noted: ``stage:iteration from step``."""
     log = home / "starts.log"
     return log.read_text().splitlines() if log.exists() else []
+
+
+def when_waiting(caplog: pytest.LogCaptureFixture, act: Callable[[], None]) -> None:
+    """Call ``act`` from a thread as soon as the log says that this process waits for another."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 120
+        while "waiting for it" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.02)
+        act()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def let_go(hold: Path, *steps: int) -> None:
+    """Let a stub that ``STUB_HOLD`` holds do these steps."""
+    for step in steps or range(4):
+        Path(f"{hold}-{step}").touch()

@@ -320,7 +320,7 @@ def test_mlflow_runs_of_a_killed_driver_end_as_killed(stub_home: Path) -> None:
         "    run.tracker.open('i0', 'r/i0', {})\n"
         "    run.tracker.end('i0', 'FINISHED')\n"
         "    run.tracker.open('i1', 'r/i1', {})\n"
-        "    run.tracker._sender.finish(60)\n"
+        "    run.tracker._sender.finish(180)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -5,14 +5,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
 
 from tasks.runs import create, driving
 from tasks.stage import StageFailed, run_stage
-from tests.contract.conftest import ROOT, starts
+from tests.contract.conftest import ROOT, starts, when_waiting
 from training import gpu_locks
 from training.config_load import load_config
 from training.errors import InfraError
@@ -96,7 +95,7 @@ def test_a_stage_waits_for_its_gpus_or_is_refused(
                 run_stage(run, run.entry(0, "evaluation"))
         assert no.value.kind == "interrupted"
         create(config, "r", "study", on_busy="wait")
-        threading.Timer(1.0, os.kill, (other.pid, signal.SIGKILL)).start()
+        when_waiting(caplog, other.kill)
         with driving("r") as run:
             run_stage(run, run.entry(0, "evaluation"))
     assert f"i0/evaluation needs GPUs, and GPU-a is in use by process {other.pid}" in caplog.text

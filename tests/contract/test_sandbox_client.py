@@ -61,9 +61,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 async def test_a_supervisor_that_dies_in_a_call_costs_a_retry_and_no_verdict() -> None:
     async with Sandbox(settings()) as sandbox:
-        call = asyncio.create_task(sandbox.run("import time; time.sleep(1); print('done')"))
+        supervisor = supervisor_pid(sandbox)
+        os.kill(supervisor, signal.SIGSTOP)  # so that it cannot have answered before it dies
+        call = asyncio.create_task(sandbox.run("print('done')"))
         await asyncio.sleep(0.3)
-        os.kill(supervisor_pid(sandbox), signal.SIGKILL)
+        os.kill(supervisor, signal.SIGKILL)
         result = await call
         assert (result.verdict, result.stdout) == (Verdict.OK, "done\n")
         metrics = sandbox.metrics()
@@ -73,7 +75,7 @@ async def test_a_supervisor_that_dies_in_a_call_costs_a_retry_and_no_verdict() -
 
 async def test_a_wedged_supervisor_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_GRACE_SECONDS", 1.0)
-    async with Sandbox(settings(wall_seconds=1)) as sandbox:
+    async with Sandbox(settings(wall_seconds=5)) as sandbox:
         wedged = supervisor_pid(sandbox)
         os.kill(wedged, signal.SIGSTOP)
         result = await sandbox.run("print('after')")

@@ -47,8 +47,8 @@ class Bench:
 
         return self.runner.run(exchange())
 
-    def call(self, code: str) -> CallResult:
-        return self.runner.run(self.worker.call(code))
+    def call(self, code: str, wall_seconds: float | None = None) -> CallResult:
+        return self.runner.run(self.worker.call(code, wall_seconds))
 
     def close(self) -> None:
         self.runner.run(self.worker.stop())
@@ -79,7 +79,7 @@ broken_requests = st.builds(
 def test_a_frame_that_is_no_request_is_answered_as_infra(bench: Bench, body: bytes) -> None:
     reply = bench.frame(body)
     assert _result(reply, -1).verdict is Verdict.INFRA
-    assert bench.call("print('next')").stdout == "next\n"
+    assert bench.call("print('next')", 60).stdout == "next\n"
 
 
 @fuzz
@@ -99,7 +99,7 @@ def test_a_frame_that_announces_too_much_ends_the_connection(bench: Bench) -> No
             one.runner.run(_announce(one))
     finally:
         one.close()
-    assert bench.call("print(1)").verdict is Verdict.OK
+    assert bench.call("print(1)", 60).verdict is Verdict.OK
 
 
 async def _announce(bench: Bench) -> None:
@@ -131,6 +131,7 @@ def test_any_text_as_code_comes_to_a_typed_verdict(bench: Bench, code: str) -> N
     assert (result.exit_code is None) != (result.signal is None)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(), json_values))
 def test_frames_round_trip(message: dict[str, Any]) -> None:
     packed = wire.pack(message)
@@ -138,6 +139,7 @@ def test_frames_round_trip(message: dict[str, Any]) -> None:
     assert json.dumps(wire.unpack(packed[4:])) == json.dumps(message)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_unpack_returns_an_object_or_a_wire_error(body: bytes) -> None:
     with contextlib.suppress(wire.WireError):

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from tasks.runs import Run, RunError, create, driver, driving
 from tasks.stage import StageFailed, run_stage
 from tasks.watch import Progress, StepTail, read_alarms
-from tests.contract.conftest import ROOT, starts
+from tests.contract.conftest import ROOT, let_go, starts, when_waiting
 from training.algorithms.alarms import Alarm
 from training.config_load import load_config
 
@@ -178,13 +177,19 @@ def test_a_stage_that_takes_too_long_is_ended(
 
 
 def test_progress_is_shown(stub_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB_STEP_S", "0.4")
+    hold = stub_home / "hold"
+    monkeypatch.setenv("STUB_HOLD", str(hold))
     new_run()
     seen: list[Progress] = []
+
+    def show(progress: Progress) -> None:
+        seen.append(progress)
+        let_go(hold, int(progress.done))
+
     with driving("r") as run:
-        run_stage(run, run.entry(0, "base_model"), seen.append)
+        run_stage(run, run.entry(0, "base_model"), show)
     assert seen[-1].share == 1.0
-    assert len({progress.done for progress in seen}) >= 3
+    assert sorted({progress.done for progress in seen}) == [0, 1, 2, 3, 4]
     assert str(seen[-1]).startswith("4 of 4 steps")
 
 
@@ -258,7 +263,7 @@ def test_only_one_process_drives_a_run(stub_home: Path, caplog: pytest.LogCaptur
         with pytest.raises(RunError, match=f"already driven by process {other.pid}"), driving("r"):
             pass
         new_run()
-        threading.Timer(1.0, os.kill, (other.pid, signal.SIGKILL)).start()
+        when_waiting(caplog, other.kill)
         with driving("r") as run:
             assert other.wait(10) == -signal.SIGKILL
             assert run.name == "r"
@@ -267,8 +272,10 @@ def test_only_one_process_drives_a_run(stub_home: Path, caplog: pytest.LogCaptur
 
 
 def test_a_stage_that_another_run_computes_is_waited_for(
-    stub_home: Path, monkeypatch: pytest.MonkeyPatch
+    stub_home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "anchorloop")
+    hold = stub_home / "hold"
     new_run("one")
     new_run("two")
     code = """
@@ -280,7 +287,7 @@ def test_a_stage_that_another_run_computes_is_waited_for(
         with driving("one") as run:
             run_stage(run, run.entry(0, "base_model"))
     """
-    environment = {**os.environ, "STUB_STEP_S": "0.5"}
+    environment = {**os.environ, "STUB_HOLD": str(hold)}
     command = [sys.executable, "-c", textwrap.dedent(code)]
     with subprocess.Popen(command, cwd=ROOT, env=environment) as other:
         deadline = time.monotonic() + 60
@@ -292,6 +299,7 @@ def test_a_stage_that_another_run_computes_is_waited_for(
             run_stage(run, run.entry(0, "base_model"))
         assert no.value.kind == "interrupted"
         new_run("two")
+        when_waiting(caplog, lambda: let_go(hold))
         with driving("two") as run:
             outcome = run_stage(run, run.entry(0, "base_model"))
         assert other.wait(60) == 0

@@ -12,7 +12,7 @@ import pytest
 from tasks.journal import Journal
 from tasks.metric_keys import CHILD, PARENT, SECONDS, stage_values
 from tasks.tracking import PARENT as PARENT_PART
-from tasks.tracking import PART, UID, Tracker, child
+from tasks.tracking import PART, UID, Tracker, child, make_store
 
 mlflow = pytest.importorskip("mlflow.tracking")
 
@@ -20,7 +20,10 @@ mlflow = pytest.importorskip("mlflow.tracking")
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One SQLite store for the module: making one takes seconds, runs in it are told by uid."""
-    return f"sqlite:///{tmp_path_factory.mktemp('store') / 'mlflow.db'}"
+    folder = tmp_path_factory.mktemp("store")
+    made = f"sqlite:///{folder / 'mlflow.db'}"
+    make_store(made, folder / "artifacts")
+    return made
 
 
 def tracker(folder: Path, uri: str, uid: str) -> Tracker:
@@ -129,7 +132,7 @@ def test_a_half_made_store_is_made_anew(tmp_path: Path) -> None:
         from pathlib import Path
         from tasks.tracking import make_store
         def kill():
-            while not Path({str(store / "mlflow.new")!r}).exists():
+            while not list(Path({str(store)!r}).glob("mlflow-*.new")):
                 time.sleep(0.001)
             time.sleep(0.02)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -145,6 +148,32 @@ def test_a_half_made_store_is_made_anew(tmp_path: Path) -> None:
     told.open(PARENT_PART, "run", {})
     assert told.close(60)
     assert set(runs(fresh, "half")) == {"parent"}
+    assert not list(store.glob("*.new*"))
+
+
+def test_a_store_that_found_no_room_is_made_anew(tmp_path: Path) -> None:
+    """By the same process, as soon as there is room."""
+    store = tmp_path / "store"
+    store.mkdir()
+    code = f"""
+        import resource
+        from pathlib import Path
+        from tasks.tracking import make_store
+        def make(most):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+            make_store("sqlite:///{store}/mlflow.db", Path({str(store)!r}))
+        try:
+            make(200_000)
+        except Exception as error:
+            print("no room", type(error).__name__)
+        make(resource.RLIM_INFINITY)
+    """
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    made = subprocess.run(command, cwd=root, timeout=240, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout == "no room OperationalError\n"
+    assert sorted(path.name for path in store.glob("mlflow*")) == ["mlflow.db", "mlflow.lock"]
 
 
 def test_a_refused_entry_does_not_block_the_rest(tmp_path: Path, uri: str) -> None:

@@ -78,18 +78,18 @@ READ = {
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 def test_hostile_answers_are_refused_without_hanging(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     assert read_bare(text).label is None
     assert read_output("Final Answer: " + text).label is None
-    assert time.perf_counter() - started < HANG_SECONDS
+    assert time.thread_time() - started < HANG_SECONDS
 
 
 @pytest.mark.parametrize(("text", "label"), READ.values(), ids=READ)
 def test_long_answers_are_read_exactly(text: str, label: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     assert canonical_label(text) == label
     assert canonical_label(label) == label
-    assert time.perf_counter() - started < HANG_SECONDS
+    assert time.thread_time() - started < HANG_SECONDS
 
 
 def test_many_line_breaks() -> None:
@@ -121,7 +121,7 @@ def test_long_neighbours_differ() -> None:
     ids=range(10),
 )
 def test_hostile_outputs_do_not_hang(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     answer = read_output(text)
-    assert time.perf_counter() - started < HANG_SECONDS
+    assert time.thread_time() - started < HANG_SECONDS
     assert answer.label in (None, "5")

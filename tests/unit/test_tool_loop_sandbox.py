@@ -22,7 +22,7 @@ CODE = {
         "5\n[The code ran out of time and was stopped.]",
     ),
 }
-SETTINGS = SandboxSettings(isolation="bubblewrap", workers=2, wall_seconds=1.0)
+SETTINGS = SandboxSettings(isolation="bubblewrap", workers=2, wall_seconds=5.0)
 
 
 def sample(codes: tuple[str, ...], rows: int) -> list[Trajectory]:
@@ -50,7 +50,7 @@ def sample(codes: tuple[str, ...], rows: int) -> list[Trajectory]:
         choose(SETTINGS)
     except SandboxError as error:
         pytest.skip(f"no isolation here: {error}")
-    return asyncio.run(asyncio.wait_for(go(), 120))
+    return asyncio.run(asyncio.wait_for(go(), 300))
 
 
 def test_real_calls_through_the_whole_loop() -> None:

@@ -11,6 +11,9 @@ from training.sandbox.probes import PROBES
 from training.sandbox.settings import Isolation, SandboxSettings
 from training.sandbox.worker import Worker, WorkerLost
 
+PROBE_SECONDS = 20.0
+"""What a probe may take that is not about time: a busy machine breaks no promise."""
+
 
 @dataclass(frozen=True)
 class Check:
@@ -57,7 +60,8 @@ async def prove(worker: Worker, isolation: Isolation) -> list[Check]:
     for probe in PROBES:
         if probe.isolated_only and isolation == "unsafe":
             continue
-        result = await worker.call(probe.code, probe.wall_seconds, probe.memory_mb)
+        wall_seconds = probe.wall_seconds or PROBE_SECONDS
+        result = await worker.call(probe.code, wall_seconds, probe.memory_mb)
         ok = probe.holds(result)
         seen = f"{result.verdict}, printed {result.stdout[:80]!r}, {result.stderr[-120:]!r}"
         remedy = f"do not run with this sandbox; level {isolation!r} breaks a promise here"
