@@ -116,7 +116,7 @@ def drive(
                 if t == 0 and opened.config.iterations:
                     pass_gate(opened.config, row)
         except BaseException as error:
-            opened.tracker.end(PARENT, "FAILED" if isinstance(error, Exception) else "KILLED")
+            tracked.end_part(opened, PARENT, error)
             raise
         pages.show_tracking(opened, PARENT, flow_run or None)
         summary = write_summary(opened)

@@ -73,8 +73,7 @@ def iteration(run: str, iteration: Iteration) -> dict[str, Any]:
             outcomes = [Outcome(**line) for line in opened.outcomes(iteration)[before:]]
             tracked.report_outcomes(opened, iteration, outcomes)
         except BaseException as error:
-            ended = "FAILED" if isinstance(error, Exception) else "KILLED"
-            opened.tracker.end(child(iteration), ended)
+            tracked.end_part(opened, child(iteration), error)
             raise
         samples = opened.config.evaluation.samples
         row = iteration_row(iteration, opened.outcomes(iteration), samples)

@@ -30,10 +30,11 @@ def show_tracking(run: Run, part: str, flow_run: str | None) -> None:
         return
     address = run.tracking_address(part)
     if address is not None:
-        _linked.add((flow_run, part))
         name = run.name if part == PARENT else f"{run.name}/{part}"
         own = () if part == PARENT else (part,)
-        reports.link(reports.artifact_key(run.name, *own, "mlflow"), address, f"MLflow: {name}")
+        key = reports.artifact_key(run.name, *own, "mlflow")
+        if reports.link(key, address, f"MLflow: {name}"):
+            _linked.add((flow_run, part))
 
 
 def show_reused(run: Run, outcome: Outcome) -> None:

@@ -57,8 +57,10 @@ class ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._wait(LAST_WORD_S)
-        self._over = True
+        try:
+            self._wait(LAST_WORD_S)
+        finally:
+            self._over = True
 
     def __call__(self, progress: Progress) -> None:
         """Show the progress if it is time to, or if the stage is through."""
@@ -100,12 +102,14 @@ def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None
         _trouble(error)
 
 
-def link(key: str, address: str, text: str) -> None:
-    """A link artifact."""
+def link(key: str, address: str, text: str) -> bool:
+    """A link artifact; whether Prefect took it."""
     try:
         create_link_artifact(address, text, key)
     except Exception as error:
         _trouble(error)
+        return False
+    return True
 
 
 class AlarmPage:

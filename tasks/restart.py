@@ -8,6 +8,7 @@ import json
 
 from tasks.runs import Run, RunError, read_lines
 from training.plan import PlanEntry
+from training.store import append_line
 
 
 def start_again(run: Run, from_stage: str | None, force_stage: str | None, asked_by: str) -> None:
@@ -24,8 +25,8 @@ def start_again(run: Run, from_stage: str | None, force_stage: str | None, asked
     for entry in entries:
         run.store.start_again(entry.identity)
     line = {"asked_by": asked_by, "stages": [entry.name for entry in entries]}
-    with noted.open("a", encoding="utf-8") as handle:
-        handle.write(json.dumps(line) + "\n")
+    with noted.open("ab", buffering=0) as file:
+        append_line(file, json.dumps(line).encode() + b"\n")
 
 
 def _chosen(run: Run, from_stage: str | None, force_stage: str | None) -> list[PlanEntry]:

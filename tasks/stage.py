@@ -26,7 +26,7 @@ from training.gpu_locks import gpu_in_use, gpus_of
 from training.plan import PlanEntry
 from training.spec import interpreter
 from training.stages.alarm_log import ALARMS
-from training.stages.failure import MEMORY_ADVICE, STATUS_DISK_FULL
+from training.stages.failure import MEMORY_ADVICE, STATUS_DISK_FULL, STATUS_TAKEN
 from training.store import Place, write_atomic
 
 log = logging.getLogger("anchorloop")
@@ -225,6 +225,8 @@ def _python(entry: PlanEntry) -> str:
 
 def _failure(place: Place, before: tuple[int, int] | None, status: int) -> tuple[str, str, bool]:
     """Kind, message, and whether to try again at once."""
+    if status == STATUS_TAKEN:
+        return "infra", "another process began to compute it at the same moment", True
     if _stamp(place.failure) not in (None, before):
         try:
             raw = json.loads(place.failure.read_text(encoding="utf-8"))

@@ -1,5 +1,6 @@
 """What MLflow is told of a run: parameters, tags, the headline numbers, small files."""
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +16,7 @@ from tasks.runs import Run, read_lines
 from tasks.stage import Outcome
 from tasks.summary import read_summary
 from tasks.tracking import PARENT, child
+from training.errors import DiskFullError
 
 log = logging.getLogger("anchorloop")
 
@@ -34,6 +36,12 @@ def open_child(run: Run, iteration: int, flow_run: str | None) -> None:
     name = f"{run.name}/i{iteration}"
     tags = {**_tags(run, flow_run), "iteration": str(iteration)}
     run.tracker.open(child(iteration), name, tags)
+
+
+def end_part(run: Run, part: str, error: BaseException) -> None:
+    """End a part's MLflow run for an error, which a full disk must not hide."""
+    with contextlib.suppress(DiskFullError):
+        run.tracker.end(part, "FAILED" if isinstance(error, Exception) else "KILLED")
 
 
 def report_outcomes(run: Run, iteration: int, outcomes: list[Outcome]) -> None:

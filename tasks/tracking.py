@@ -115,7 +115,10 @@ class Tracker:
         return self._sender.address(part)
 
     def close(self, timeout: float = 20.0) -> bool:
-        """Send what is left, for at most ``timeout`` seconds; whether everything was sent."""
+        """Send what is left, until all is sent or nothing was for ``timeout`` seconds.
+
+        Returns whether everything was sent.
+        """
         sent = self._sender.finish(timeout)
         if not self._sender.is_alive():
             self.journal.close()
@@ -159,8 +162,20 @@ def make_store(uri: str, artifacts: Path) -> None:
                 left.unlink()
             # a new name each time: MLflow keeps its connections by name, also to a deleted file
             fresh = path.with_name(f"{path.stem}-{uuid4().hex}.new")
-            SqlAlchemyStore(f"sqlite:///{fresh}", artifacts.as_uri()).engine.dispose()
+            made = f"sqlite:///{fresh}"
+            try:
+                SqlAlchemyStore(made, artifacts.as_uri())
+            finally:  # of a failed try too, whose connections hold descriptors and blocks
+                SqlAlchemyStore._get_or_create_engine(made).dispose()
             fresh.replace(path)
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """How far an earlier sender came; one whose notes are unreadable came nowhere."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 class _Rejected(Exception):
@@ -188,11 +203,13 @@ class _Sender(threading.Thread):
         self._journal, self._state_path = journal, state
         self._uri, self._study, self._uid, self._artifacts = uri, study, uid, artifacts
         self._shown = redact(uri)
+        self._ending = threading.Event()
         self._stop_at: float | None = None
+        self._patience = 0.0
         self._client: Any = None
         self._sent_before: dict[tuple[str, str], set[int]] = {}
         self._made_here: set[str] = set()
-        saved = json.loads(state.read_text()) if state.exists() else {}
+        saved = _read_state(state)
         same = saved.get("uri") == self._shown and saved.get("study") == study
         self._offset: int = min(saved["offset"], journal.size) if same else 0
         self._experiment: str | None = saved.get("experiment") if same else None
@@ -203,9 +220,12 @@ class _Sender(threading.Thread):
         return f"{self._experiment}/runs/{self._ids[part]}" if known else None
 
     def finish(self, timeout: float) -> bool:
+        self._patience = timeout
         self._stop_at = time.monotonic() + timeout
+        self._ending.set()
         self.wake.set()
-        self.join(timeout)
+        while self.is_alive() and not self._given_up:
+            self.join(0.05)
         return self._offset >= self._journal.size
 
     @property
@@ -228,7 +248,10 @@ class _Sender(threading.Thread):
             if self._given_up or (self._stop_at is not None and pause == 0.0):
                 return
             if pause:
-                time.sleep(min(pause, 1.0) if self._stop_at is not None else pause)
+                if self._ending.is_set():
+                    time.sleep(min(pause, 1.0))
+                else:
+                    self._ending.wait(pause)
                 self.wake.set()
 
     def _drain(self) -> None:
@@ -245,6 +268,10 @@ class _Sender(threading.Thread):
                     raise
                 self._offset = behind
                 self._save()
+                if self._given_up:  # another process may drive the run by now
+                    return
+                if self._stop_at is not None:
+                    self._stop_at = time.monotonic() + self._patience
 
     def _save(self) -> None:
         content = {

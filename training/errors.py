@@ -25,6 +25,10 @@ class InfraError(StageError):
     kind = "infra"
 
 
+class TakenError(InfraError):
+    """Another process computes the stage; what lies in its folder is that process's."""
+
+
 class DiskFullError(InfraError):
     """The disk has no room for what has to be written; a person has to make some."""
 

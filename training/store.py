@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from training.disk import REMEDY, is_full
-from training.errors import DiskFullError, InfraError
+from training.errors import DiskFullError, InfraError, TakenError
 from training.locking import is_held, try_exclusive
 from training.parts import Part, part_of
 from training.spec import canonical_json, file_digest
@@ -214,7 +214,7 @@ class Store:
     def hold(self, identity: str, wait_seconds: float = 5.0) -> Iterator[int]:
         """Hold the lock of an identity and take the next attempt number.
 
-        The lock dies with the process. Raises InfraError naming the holder when it is taken.
+        The lock dies with the process. Raises TakenError naming the holder when it is taken.
         """
         place = self.place(identity)
         place.work.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -222,7 +222,7 @@ class Store:
             deadline = time.monotonic() + wait_seconds
             while not try_exclusive(handle.fileno()):
                 if time.monotonic() > deadline:
-                    raise InfraError(
+                    raise TakenError(
                         f"{identity[:12]} is being computed by {self.holder_text(identity)}; "
                         "wait for it or stop it"
                     )

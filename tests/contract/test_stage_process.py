@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from tasks.stage import _failure
 from training.errors import ConfigError, InfraError, Interrupted, NumericError
 from training.spec import StageSpec
 from training.stages.__main__ import STAGES
 from training.stages.base import StageContext, read_jsonl, truncate_jsonl, write_jsonl
-from training.stages.failure import classify
+from training.stages.failure import STATUS_TAKEN, classify
 from training.store import Store
 
 CANDIDATES = [
@@ -67,6 +68,17 @@ def test_a_stage_publishes_and_is_not_run_twice(store: Store) -> None:
     assert run(store, told).returncode == 0
     assert store.attempt(told.identity) == 2  # looked, found it done, published nothing
     assert store.result(told.identity)["attempt"] == 1
+
+
+def test_a_stage_that_another_computes_leaves_its_folder_alone(store: Store) -> None:
+    told = spec("task_pool", {"curriculum": "a" * 64})
+    place = store.place(told.identity)
+    with store.hold(told.identity):
+        done = run(store, told)
+    assert done.returncode == STATUS_TAKEN
+    assert "is being computed by process" in done.stderr
+    assert not place.failure.exists()
+    assert _failure(place, None, done.returncode)[::2] == ("infra", True)
 
 
 def test_a_damaged_input_is_an_infra_failure_before_any_step(store: Store) -> None:

@@ -5,10 +5,12 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from tasks import tracking
 from tasks.journal import Journal
 from tasks.metric_keys import CHILD, PARENT, SECONDS, stage_values
 from tasks.tracking import PARENT as PARENT_PART
@@ -156,7 +158,7 @@ def test_a_store_that_found_no_room_is_made_anew(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
     code = f"""
-        import resource
+        import os, resource
         from pathlib import Path
         from tasks.tracking import make_store
         def make(most):
@@ -166,13 +168,15 @@ def test_a_store_that_found_no_room_is_made_anew(tmp_path: Path) -> None:
             make(200_000)
         except Exception as error:
             print("no room", type(error).__name__)
+        links = (f"/proc/self/fd/{{number}}" for number in os.listdir("/proc/self/fd"))
+        print([link for link in links if "mlflow-" in os.path.realpath(link)])
         make(resource.RLIM_INFINITY)
     """
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", textwrap.dedent(code)]
     made = subprocess.run(command, cwd=root, timeout=240, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
-    assert made.stdout == "no room OperationalError\n"
+    assert made.stdout == "no room OperationalError\n[]\n"
     assert sorted(path.name for path in store.glob("mlflow*")) == ["mlflow.db", "mlflow.lock"]
 
 
@@ -197,6 +201,66 @@ def test_a_dead_server_delays_nothing_and_is_caught_up_later(tmp_path: Path, uri
     told.metrics(PARENT_PART, 1, {"x": 2.0})
     assert told.close()
     assert points(uri, runs(uri, "later")["parent"], "x") == [(0, 1.0), (1, 2.0)]
+
+
+def test_after_its_end_a_slow_server_is_sent_nothing_more(
+    tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tracker(tmp_path, uri, "slow")
+    sent: list[object] = []
+
+    def send(entry: object) -> None:
+        sent.append(entry)
+        time.sleep(1.0)
+
+    monkeypatch.setattr(told._sender, "_send", send)
+    for step in range(5):
+        told.metrics(PARENT_PART, step, {"x": 1.0})
+    assert told.close(0.2) is False
+    told._sender.join(60)
+    assert not told._sender.is_alive()
+    assert len(sent) == 1
+
+
+def test_the_end_waits_as_long_as_something_arrives(
+    tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tracker(tmp_path, uri, "steady")
+    monkeypatch.setattr(told._sender, "_send", lambda entry: time.sleep(0.3))
+    for step in range(10):
+        told.metrics(PARENT_PART, step, {"x": 1.0})
+    assert told.close(2.0) is True
+
+
+def test_the_end_does_not_wait_for_the_next_try(
+    tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "RETRY_FIRST_S", 600.0)
+    monkeypatch.setattr(tracking, "RETRY_MOST_S", 600.0)
+    told = tracker(tmp_path, uri, "back")
+    tried = threading.Event()
+
+    def send(entry: object) -> None:
+        if not tried.is_set():
+            tried.set()
+            raise ConnectionError("away")
+
+    monkeypatch.setattr(told._sender, "_send", send)
+    told.open(PARENT_PART, "run", {})
+    assert tried.wait(60)
+    assert told.close(60) is True
+
+
+def test_unreadable_notes_of_what_was_sent_cost_no_point_and_double_none(
+    tmp_path: Path, uri: str
+) -> None:
+    for step in range(2):
+        told = tracker(tmp_path, uri, "notes")
+        told.open(PARENT_PART, "run", {})
+        told.metrics(PARENT_PART, step, {"x": 1.0})
+        assert told.close(60)
+        (tmp_path / "state.json").write_text('{"uri": "sq')
+    assert points(uri, runs(uri, "notes")["parent"], "x") == [(0, 1.0), (1, 1.0)]
 
 
 def test_a_server_that_never_answers_does_not_hold_up_the_caller(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from training.errors import Interrupted
+from training.errors import Interrupted, TakenError
 from training.gpu_locks import gpus_of, holding_gpus
 from training.spec import StageSpec
 from training.stages.base import StageContext, StageResult
-from training.stages.failure import record_failure
+from training.stages.failure import STATUS_TAKEN, record_failure
 from training.store import Store
 
 STAGES = (
@@ -54,6 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
             place.failure.unlink(missing_ok=True)
             with holding_gpus(gpus_of(spec)):
                 run_stage(spec, store, attempt)
+    except TakenError as error:
+        print(error, file=sys.stderr)
+        return STATUS_TAKEN
     except (Exception, KeyboardInterrupt, MemoryError) as error:
         return record_failure(place.work, error)
     return 0

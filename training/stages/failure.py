@@ -14,8 +14,9 @@ from training.store import write_atomic
 
 log = logging.getLogger("training.stages")
 
-STATUS, STATUS_DISK_FULL = 1, 28
-"""Exit statuses; the second speaks for a failure.json that a full disk does not take."""
+STATUS, STATUS_DISK_FULL, STATUS_TAKEN = 1, 28, 75
+"""Exit statuses; the second speaks for a failure.json that a full disk does not take, the third for
+a stage that another process computes, whose folder is not ours to write in."""
 
 MEMORY_ADVICE = (
     "Trying again does not help: take a smaller optimiser.micro_batch_rows (training) or "
