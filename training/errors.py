@@ -47,7 +47,11 @@ class OutOfMemoryError(StageError):
     kind = "out_of_memory"
 
 
-class Interrupted(StageError):
-    """The stage was asked to stop; it resumes from its last checkpoint."""
+class Interrupted(StageError, KeyboardInterrupt):
+    """The stage was asked to stop; it resumes from its last checkpoint.
+
+    A KeyboardInterrupt too: it is raised by a signal handler, wherever the process is, and an
+    event loop swallows any other exception that comes up between two tasks.
+    """
 
     kind = "interrupted"

@@ -4,8 +4,8 @@ Run like ``python -m training.stages``. ``STUB_LOG`` names a file that gets a li
 of a stage; ``STUB_FAIL`` is ``<stage>:<iteration>:<kind>``, failing once or (kind with ``!``)
 always; ``STUB_SALT`` alters the bytes of every artifact; ``STUB_METRICS`` holds
 further metrics of each step, JSON by stage;
-``STUB_STEP_S`` is how long a step takes, of all stages or of the one in ``STUB_SLOW``;
-with ``STUB_HOLD``, a path, step N is held until the file ``<path>-N`` is there.
+``STUB_STEP_S`` is how long a step takes; with ``STUB_HOLD``, a path, step N is held until the file
+``<path>-N`` is there; both of all stages, or of the one in ``STUB_SLOW``.
 """
 
 import json
@@ -58,8 +58,8 @@ def run(ctx: StageContext) -> StageResult:
     further = json.loads(os.environ.get("STUB_METRICS", "{}")).get(spec.stage, {})
     for step in range(first, STEPS):
         ctx.progress(step, STEPS)
-        _held(step)
         if os.environ.get("STUB_SLOW", spec.stage) == spec.stage:
+            _held(step)
             time.sleep(float(os.environ.get("STUB_STEP_S", "0")))
         ctx.log_metrics(step, {"loss": 1.0 / (step + 1), "kl": 0.5, "not_listed": 7.0, **further})
         checkpoint.write_text(json.dumps(step + 1))

@@ -21,6 +21,7 @@ _forks.set_forkserver_preload([__name__])
 
 
 def _stage(stage: str, place: Path, fault: str) -> None:
+    injected.be_patient()
     if fault:
         injected.arm(fault)
     sys.exit(main([stage, "--spec", str(place / "spec.json"), "--out", str(place)]))

@@ -110,6 +110,11 @@ class FaultWorld(World):
         return dict(json.loads((self.place(entry) / "work" / "failure.json").read_text()))
 
 
+def waits(file: Path) -> bool:
+    """Whether a stage stands still until the file is there (fault ``wait_in_step``)."""
+    return Path(f"{file}.here").exists()
+
+
 def untimed(values: dict[str, Any]) -> dict[str, Any]:
     """Numbers without those that measure time, machine or the number of tries."""
     measured = ("seconds", "per_second", "restarts", "retries", "canaries")

@@ -20,8 +20,21 @@ from typing import Any
 Patch = Callable[[ModuleType], None]
 
 
+def be_patient() -> None:
+    """Wait for any tool, however busy the machine is.
+
+    The embedded engine batches anew without rows whose tool is late, so that rounding follows time.
+    """
+
+    def patch(module: ModuleType) -> None:
+        module.TransformersEngine.__init__.__kwdefaults__["grace_seconds"] = 600.0
+
+    after_import("training.rollout.transformers_engine", patch)
+
+
 def arm_by_environment() -> None:
-    """Arm the fault that ``FAULT`` names, if any."""
+    """Be patient, and arm the fault that ``FAULT`` names, if any."""
+    be_patient()
     if os.environ.get("FAULT"):
         arm(os.environ["FAULT"])
 
@@ -254,7 +267,10 @@ def eat_memory(strike: _Always, _: str) -> None:
 
 
 def wait_in_step(_: _Always, argument: str) -> None:
-    """The stage stands still before an update until a file is there: ``count,file``."""
+    """The stage stands still before an update until a file is there: ``count,file``.
+
+    ``<file>.here`` says that it does.
+    """
     count, _, file = argument.partition(",")
 
     def patch(module: ModuleType) -> None:
@@ -264,6 +280,7 @@ def wait_in_step(_: _Always, argument: str) -> None:
             nonlocal left
             left -= 1
             while left == 0 and not Path(file).exists():
+                Path(f"{file}.here").touch()
                 time.sleep(0.05)
 
         before(module.PolicyUpdate, "_optimise", act)

@@ -12,6 +12,7 @@ from tests.fault.conftest import Copy
 from tests.fault.fault_world import FaultWorld, same_stage
 
 EXECUTOR = "i1/executor"
+pytestmark = pytest.mark.timeout(900)
 IN_CHECKPOINT = (
     *(f"die_in_checkpoint:{{checkpoints}},{share}" for share in (0.0, 0.25, 0.5, 0.75, 1.0)),
     "die_between_data_and_manifest",

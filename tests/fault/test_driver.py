@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.fault.conftest import Copy
-from tests.fault.fault_world import RUN, STAGES, FaultWorld, same_run
+from tests.fault.fault_world import RUN, STAGES, FaultWorld, same_run, waits
 from tests.integration.flow_world import mlflow_runs
 
 CURRICULUM, POOL, EXECUTOR, EVALUATION = (
@@ -39,7 +39,7 @@ def test_stopped_by_a_request_while_a_second_start_is_refused(
     second = []
 
     def in_the_middle() -> bool:
-        if not (world.place(EXECUTOR) / "work" / "checkpoints" / "step_2").exists():
+        if not waits(world.root / "go_on"):
             return False
         second.append(world.cli(*RUN, "--on-busy", "refuse"))
         return True
@@ -50,7 +50,7 @@ def test_stopped_by_a_request_while_a_second_start_is_refused(
     (world.root / "go_on").touch()
     assert second[0].returncode == 2
     assert "is already driven by process" in second[0].stderr
-    assert world.processes() == []
+    assert world.left() == []
     assert mlflow_runs(world.root)["r"].info.status == "KILLED"
     assert world.failure(EXECUTOR)["kind"] == "interrupted"
     done = world.cli(*RUN)
@@ -62,8 +62,8 @@ def test_stopped_by_a_request_while_a_second_start_is_refused(
 def test_killed_in_a_stage_and_started_again_at_once(copy: Copy, reference: FaultWorld) -> None:
     """The locks of the run and the stage are free at once, and the stage's process is gone."""
     world = copy([EXECUTOR, EVALUATION])
-    second = world.place(EXECUTOR) / "work" / "checkpoints" / "step_2"
-    world.killed(second.exists, *RUN)
+    never = world.root / "never"  # else the stage may be done before the kill comes
+    world.killed(lambda: waits(never), *RUN, FAULT=f"wait_in_step:3,{never}")
     done = world.cli(*RUN, "--on-busy", "refuse")
     assert done.returncode == 0, done.stderr
     assert world.attempts(EXECUTOR) == 2

@@ -99,4 +99,4 @@ def test_a_nan_in_loss_policy_or_reward_stops_its_stage_in_the_same_step(world: 
     text = " ".join(status.stdout.split())
     assert "stopped, at i2/curriculum (numeric: the reward of candidate" in text
     assert "attempt_1/output.log" in text
-    assert world.processes() == []
+    assert world.left() == []

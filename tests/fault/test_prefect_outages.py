@@ -8,7 +8,7 @@ import pytest
 
 from flows.processes import free_port
 from tests.fault.conftest import Copy
-from tests.fault.fault_world import RUN, FaultWorld, same_run
+from tests.fault.fault_world import RUN, FaultWorld, same_run, waits
 from tests.fault.prefect_server import PrefectServer
 
 EXECUTOR, EVALUATION = "i1/executor", "i1/evaluation"
@@ -41,22 +41,23 @@ def test_the_server_goes_away_in_the_middle(
         world = copy([EXECUTOR, EVALUATION], server=server.url)
         if away_s is None:  # else it would be asked for many minutes before the run gives up
             world.environment["PREFECT_CLIENT_MAX_RETRIES"] = "1"
-        mark = world.place(EXECUTOR) / "work" / "checkpoints" / "step_2"
+        go_on = world.root / "go_on"
         said = world.root / "outage.log"
         with (
             said.open("w") as output,
             subprocess.Popen(
                 world.command(*RUN),
                 cwd=world.root,
-                env=world.environment,
+                env={**world.environment, "FAULT": f"wait_in_step:3,{go_on}"},
                 stdout=output,
                 stderr=output,
             ) as process,
         ):
-            while not mark.exists():
+            while not waits(go_on):
                 assert process.poll() is None, said.read_text()
                 time.sleep(0.02)
             server.stop()
+            go_on.touch()
             if away_s is not None:
                 time.sleep(away_s)
                 server.start()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fault import child
 from tests.fault.conftest import Copy
-from tests.fault.fault_world import RUN, FaultWorld, same_run, same_stage
+from tests.fault.fault_world import RUN, FaultWorld, same_run, same_stage, waits
 
 EXECUTOR, EVALUATION = "i1/executor", "i1/evaluation"
 pytestmark = pytest.mark.timeout(900)
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.timeout(900)
 def test_asked_to_stop_it_stops_and_resumes(copy: Copy, reference: FaultWorld) -> None:
     world = copy([EXECUTOR])
     place = world.place(EXECUTOR)
-    second = place / "work" / "checkpoints" / "step_2"
-    wait = f"wait_in_step:3,{place / 'never'}"  # else it may be done before the signal comes
-    assert child.signalled(signal.SIGTERM, second.exists, place, fault=wait) == 1
+    never = place / "never"
+    wait = f"wait_in_step:3,{never}"  # else it may be done before the signal comes
+    assert child.signalled(signal.SIGTERM, lambda: waits(never), place, fault=wait) == 1
     assert world.failure(EXECUTOR)["kind"] == "interrupted"
     assert child.run(place) == 0
     same_stage(world, reference, EXECUTOR)
@@ -80,7 +80,7 @@ def test_killed_by_the_kernel_for_want_of_memory(copy: Copy, reference: FaultWor
     assert f"{EXECUTOR} failed, out_of_memory: it was killed for want of memory" in last
     assert "optimiser.micro_batch_rows" in last
     assert world.attempts(EXECUTOR) == 1
-    assert world.processes() == []
+    assert world.left() == []
     done = world.cli(*RUN)
     assert done.returncode == 0, done.stderr
     same_run(world, reference)
@@ -98,13 +98,14 @@ def test_a_clock_that_jumps_by_an_hour_changes_nothing(copy: Copy, reference: Fa
 
 def kill_supervisors(pid: int) -> int:
     """kill -9 to every process of the sandboxes under a stage; returns how many there were."""
-    found = 0
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for process in psutil.Process(pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-                found += 1
-    return found
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return 0
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends with the one before it
+            process.kill()
+    return len(found)
 
 
 def test_a_sandbox_killed_once_in_a_rollout_changes_nothing(
@@ -112,13 +113,14 @@ def test_a_sandbox_killed_once_in_a_rollout_changes_nothing(
 ) -> None:
     world = copy([EXECUTOR])
     place = world.place(EXECUTOR)
-    process = child.start(place)
+    go_on = place / "go_on"
+    process = child.start(place, fault=f"wait_in_step:2,{go_on}")
     assert process.pid is not None
-    first = place / "work" / "checkpoints" / "step_1"
-    while not first.exists():
+    while not waits(go_on):
         assert process.is_alive()
         process.join(0.01)
     assert kill_supervisors(process.pid) >= 2
+    go_on.touch()
     process.join(child.LIMIT_S)
     assert process.exitcode == 0
     same_stage(world, reference, EXECUTOR)
@@ -129,12 +131,13 @@ def test_a_sandbox_that_stays_dead_fails_the_stage_and_rewards_nothing(
 ) -> None:
     world = copy([EXECUTOR])
     place = world.place(EXECUTOR)
-    process = child.start(place)
+    go_on = place / "go_on"
+    process = child.start(place, fault=f"wait_in_step:2,{go_on}")
     assert process.pid is not None
-    first = place / "work" / "checkpoints" / "step_1"
     while process.is_alive():
-        if first.exists():
+        if waits(go_on):
             kill_supervisors(process.pid)
+            go_on.touch()
         process.join(0.01)
     assert process.exitcode == 1
     failure = world.failure(EXECUTOR)

@@ -2,12 +2,13 @@
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tasks.home import Home
 from tests.fault.conftest import Copy
-from tests.fault.fault_world import RUN, FaultWorld, same_run
+from tests.fault.fault_world import RUN, FaultWorld, same_run, waits
 from tests.fault.mlflow_server import MlflowServer, Silence
 
 EXECUTOR, EVALUATION = "i1/executor", "i1/evaluation"
@@ -15,15 +16,17 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def run_with_outage(
-    world: FaultWorld, server: MlflowServer, when: Callable[[], bool]
+    world: FaultWorld, server: MlflowServer, when: Callable[[], bool], go_on: Path
 ) -> "subprocess.CompletedProcess[str]":
-    """The run to its end; the server is killed with -9 as soon as ``when`` holds."""
+    """The run to its end; the server is killed with -9 as soon as ``when`` holds, and then the
+    stage that waits for the file ``go_on`` goes on."""
     command = world.command(*RUN, "--tracking-uri", server.url)
     said = world.root / "outage.log"
+    environment = {**world.environment, "FAULT": f"wait_in_step:3,{go_on}"}
     with (
         said.open("w") as output,
         subprocess.Popen(
-            command, cwd=world.root, env=world.environment, stdout=output, stderr=output
+            command, cwd=world.root, env=environment, stdout=output, stderr=output
         ) as process,
     ):
         while process.poll() is None and not when():
@@ -33,6 +36,7 @@ def run_with_outage(
                 continue
         assert process.poll() is None, f"it ended by itself: {said.read_text()}"
         server.stop()
+        go_on.touch()
         process.wait(600)
     return subprocess.CompletedProcess(command, process.returncode, "", said.read_text())
 
@@ -55,13 +59,12 @@ def test_down_from_the_start(copy: Copy, reference: FaultWorld) -> None:
 def test_down_on_the_way(copy: Copy, reference: FaultWorld, moment: str) -> None:
     """The run ends well without it; the next start of the same run sends what is missing."""
     world = copy([EXECUTOR, EVALUATION] if moment == "middle" else [EVALUATION])
-    marks = {
-        "middle": world.place(EXECUTOR) / "work" / "checkpoints" / "step_2",
-        "end": world.place(EVALUATION) / "work" / "progress.json",
-    }
+    go_on = world.root / "go_on"
+    progress = world.place(EVALUATION) / "work" / "progress.json"
+    when = (lambda: waits(go_on)) if moment == "middle" else progress.exists
     with MlflowServer(world.root) as server:
         server.start()
-        done = run_with_outage(world, server, marks[moment].exists)
+        done = run_with_outage(world, server, when, go_on)
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
         server.start()

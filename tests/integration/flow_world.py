@@ -111,6 +111,13 @@ class World:
         """Command lines of all live processes that belong to this folder."""
         return list(self._processes().values())
 
+    def left(self) -> list[str]:
+        """Processes of this folder that have not ended after a while."""
+        deadline = time.monotonic() + 20
+        while (found := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
+
     def _processes(self) -> dict[int, str]:
         found = {}
         for entry in Path("/proc").iterdir():
@@ -203,17 +210,22 @@ class Prefect:
         """What the button Retry does, and wait for the end.
 
         A worker reports a crash twice, some seconds apart, and the second report undoes a retry
-        asked for in between.
+        asked for in between: then it is asked for again.
         """
         deadline = time.monotonic() + LIMIT_S
         while self._just_crashed(flow_run):
             assert time.monotonic() < deadline, "it crashes again and again"
             time.sleep(0.5)
         count = self.call(f"/flow_runs/{flow_run}")["run_count"]
-        state = {"type": "SCHEDULED", "name": "AwaitingRetry"}
-        answer = self.call(f"/flow_runs/{flow_run}/set_state", {"state": state})
-        assert answer["status"] == "ACCEPT", answer
-        return self.wait(flow_run, count + 1)
+        while True:
+            state = {"type": "SCHEDULED", "name": "AwaitingRetry"}
+            answer = self.call(f"/flow_runs/{flow_run}/set_state", {"state": state})
+            assert answer["status"] == "ACCEPT", answer
+            while (run := dict(self.call(f"/flow_runs/{flow_run}")))["state_name"] != "Crashed":
+                if run["run_count"] > count and run["state_type"] in ENDED:
+                    return run
+                assert time.monotonic() < deadline, f"the flow run stayed {run['state_name']}"
+                time.sleep(0.5)
 
     def _just_crashed(self, flow_run: str) -> bool:
         state = self.call(f"/flow_runs/{flow_run}")["state"]

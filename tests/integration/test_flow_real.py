@@ -52,4 +52,4 @@ def test_two_iterations_end_to_end(tmp_path: Path) -> None:
         assert [step for step, _ in losses] == list(range(SHORT["executor.steps"]))
         assert len(runs[f"r/i{t}"].data.metrics) <= 56
     assert runs["r"].data.params["curriculum.steps"] == "2"
-    assert finished.processes() == []
+    assert finished.left() == []

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.conftest import let_go
 from tests.integration.flow_world import LIMIT_S, ROOT, Prefect, World
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1800)]
@@ -45,6 +46,16 @@ class Experiment:
         self.asked: dict[str, Any] = {"name": self.name, "iterations": 1, "seed": seed}
         self._before = len(world.starts)
         self.id = ""
+
+    @property
+    def hold(self) -> Path:
+        """What STUB_HOLD names for a stage of this run."""
+        return self.world.root / f"{self.name}-hold"
+
+    def start_held(self, **environment: str) -> None:
+        """Start it, and wait until its executor does: no step of that before ``let_go(hold)``."""
+        self.start(STUB_SLOW="executor", STUB_HOLD=str(self.hold), **environment)
+        self.wait_for("executor:1 from 0")
 
     def start(self, **environment: str) -> None:
         deployment = "experiment/experiment"
@@ -127,11 +138,11 @@ def test_consumers_of_other_bytes_are_computed_again(experiment: Experiment) -> 
 
 @pytest.mark.parametrize("experiment", [4], indirect=True)
 def test_a_killed_flow_process_is_seen_and_retried(experiment: Experiment) -> None:
-    experiment.start(STUB_SLOW="executor", STUB_STEP_S="1")
-    experiment.wait_for("executor:1 from 0")
+    experiment.start_held()
     experiment.world.kill("prefect.engine")
     experiment.ends("Crashed")
     assert experiment.started() == FIRST + SECOND[:5]
+    let_go(experiment.hold)
     experiment.retry()
     executor, evaluation = experiment.started()
     assert executor.startswith("executor:1 from ")
@@ -142,9 +153,9 @@ def test_a_killed_flow_process_is_seen_and_retried(experiment: Experiment) -> No
 def test_a_killed_worker_leaves_the_run_to_its_end_and_a_new_one_takes_the_next(
     experiment: Experiment,
 ) -> None:
-    experiment.start(STUB_SLOW="executor", STUB_STEP_S="1", STUB_FAIL="evaluation:1:numeric")
-    experiment.wait_for("executor:1 from 0")
+    experiment.start_held(STUB_FAIL="evaluation:1:numeric")
     experiment.world.kill("worker", "start")
+    let_go(experiment.hold)
     experiment.ends("Failed")
     assert experiment.started() == FIRST + SECOND
     assert experiment.world.cli("up").returncode == 0
@@ -154,13 +165,13 @@ def test_a_killed_worker_leaves_the_run_to_its_end_and_a_new_one_takes_the_next(
 
 @pytest.mark.parametrize("experiment", [6], indirect=True)
 def test_a_cancelled_run_goes_on_where_it_was(experiment: Experiment) -> None:
-    experiment.start(STUB_SLOW="executor", STUB_STEP_S="2")
-    experiment.wait_for("executor:1 from 0")
+    experiment.start_held()
     cancelling = {"state": {"type": "CANCELLING", "name": "Cancelling"}}
     experiment.prefect.call(f"/flow_runs/{experiment.id}/set_state", cancelling)
     experiment.ends("Cancelled")
     assert not [x for x in experiment.world.processes() if "stub_stages" in x]
     assert experiment.started() == FIRST + SECOND[:5]
+    let_go(experiment.hold)
     experiment.retry()
     assert [line.split()[0] for line in experiment.started()] == ["executor:1", "evaluation:1"]
 
@@ -192,9 +203,9 @@ def add_code(path: Path) -> None:
 
 @pytest.mark.parametrize("experiment", [8], indirect=True)
 def test_a_second_run_waits_for_the_machine(experiment: Experiment, prefect: Prefect) -> None:
-    experiment.start(STUB_SLOW="executor", STUB_STEP_S="2")
-    experiment.wait_for("executor:1 from 0")
+    experiment.start_held()
     second = prefect.start("iteration/iteration", {"run": experiment.name, "iteration": 0})
+    let_go(experiment.hold)
     assert experiment.ends("Completed")
     first_end = prefect.call(f"/flow_runs/{experiment.id}")["end_time"]
     assert prefect.wait(second["id"])["start_time"] > first_end

@@ -128,4 +128,4 @@ def test_a_wrong_password_is_one_sentence_without_it(
     assert done.stderr.strip().splitlines()[-1].startswith(f"anchorloop: {sentence}")
     assert "canary" not in done.stderr + done.stdout
     assert holding(world.root, ("canary-wrong",)) == []
-    assert world.processes() == []
+    assert world.left() == []

@@ -131,7 +131,7 @@ def test_killed_flow_runs_become_crashed_and_go_on(
         assert "nothing to delete" in world.cli("clean", "--only", "checkpoints").stdout
     # Of "w" the killed stage alone came twice; "c" came as far as the same stage.
     assert len(world.starts) == 8 + 1 + 7, world.starts
-    assert world.processes() == []
+    assert world.left() == []
 
 
 @pytest.mark.soak

@@ -249,10 +249,10 @@ def _private_folder() -> tuple[Path, int]:
 def _map_users(info: int, block: int) -> None:
     """Map root and the supervisor's two ids into the new user namespace, one to one."""
     with os.fdopen(info) as described, os.fdopen(block, "w") as release:
-        text = described.read()
-        if not text:
-            return  # bwrap ended; its own words say why
-        process = json.loads(text)["child-pid"]
+        try:
+            process = json.loads(described.read())["child-pid"]
+        except ValueError:
+            return  # bwrap ended, before it told or while it did; its own words say why
         count = PROGRAM_ID - KEEPER_ID + 1
         for kind in ("uid_map", "gid_map"):
             lines = f"0 0 1\n{KEEPER_ID} {KEEPER_ID} {count}\n"
