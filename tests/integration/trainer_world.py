@@ -94,11 +94,12 @@ class World:
         """The base model of a folder as an artifact."""
         return self.publish(name, lambda payload: (payload / "model").symlink_to(model))
 
-    def pool(self) -> tuple[str, str]:
-        """A task pool of two batches and a cached anchor group for each task but one."""
-        problems = problem_set("development")[:6]
+    def pool(self, batches: int = BATCHES) -> tuple[str, str]:
+        """A task pool, three tasks a batch, and a cached anchor group for each task but one."""
+        some = problem_set("development")[: 3 * BATCHES]
+        problems = [some[i % len(some)] for i in range(3 * batches)]
         tasks = [
-            {"id": f"b{i % BATCHES}-{i}", "batch": i % BATCHES, "problem": p["problem"]}
+            {"id": f"b{i % batches}-{i}", "batch": i % batches, "problem": p["problem"]}
             for i, p in enumerate(problems)
         ]
         anchors = [
@@ -113,7 +114,7 @@ class World:
 
         def fill_pool(payload: Path) -> None:
             (payload / "tasks.jsonl").write_text("".join(json.dumps(t) + "\n" for t in tasks))
-            (payload / "pool.json").write_text(json.dumps({"batches": BATCHES}))
+            (payload / "pool.json").write_text(json.dumps({"batches": batches}))
 
         def fill_anchors(payload: Path) -> None:
             lines = "".join(json.dumps(a) + "\n" for a in anchors[:-1])
