@@ -9,6 +9,8 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import torch
+
 import training.stages.curriculum
 import training.stages.executor
 import training.trainers.torch.backend  # noqa: F401  loaded before the fork
@@ -22,6 +24,7 @@ _forks.set_forkserver_preload([__name__])
 
 def _stage(stage: str, place: Path, fault: str) -> None:
     injected.be_patient()
+    torch.set_num_threads(1)  # as the undisturbed run has by its environment: rounding follows
     if fault:
         injected.arm(fault)
     sys.exit(main([stage, "--spec", str(place / "spec.json"), "--out", str(place)]))
