@@ -291,13 +291,23 @@ def _check_tracking(settings: RunSettings, place: Home) -> None:
 
 
 def read_settings(folder: Path) -> RunSettings:
-    """The settings of an existing run folder. Raises RunError when it is none."""
+    """The settings of an existing run folder. Raises RunError when it is none or unreadable."""
     try:
         return RunSettings(**json.loads((folder / "run.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except FileNotFoundError:
         raise RunError(
             f"there is no run '{folder.name}' here; `anchorloop status` lists what there is"
         ) from None
+    except (OSError, ValueError, TypeError) as error:
+        raise RunError(unreadable(folder, "run.json", error)) from None
+
+
+def unreadable(folder: Path, name: str, error: Exception) -> str:
+    """What to say of a file of a run folder that is there and cannot be read."""
+    return (
+        f"{folder / name} cannot be read ({error}); use the version of anchorloop that wrote it, "
+        "restore it, or delete the run's folder"
+    )
 
 
 def stored_config(folder: Path) -> ExperimentConfig:
