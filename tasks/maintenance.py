@@ -23,6 +23,7 @@ from tasks.retention import (
     retire_weights,
 )
 from tasks.runs import (
+    RunBusy,
     RunError,
     RunSettings,
     driver,
@@ -147,9 +148,12 @@ def _do(place: Home, store: Store, deletion: Deletion) -> bool:
         remove_container(deletion.what)
         return True
     if deletion.kind == "tracking":
-        with driving(deletion.what, announce=False) as run:
-            for part in unended(run.folder):
-                run.tracker.end(part, "KILLED")
+        try:
+            with driving(deletion.what, announce=False, on_busy="refuse") as run:
+                for part in unended(run.folder):
+                    run.tracker.end(part, "KILLED")
+        except RunBusy:  # whoever drives it by now ends its parts
+            return False
         return True
     return delete(store, deletion)
 

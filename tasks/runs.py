@@ -45,6 +45,10 @@ class RunError(RuntimeError):
     """A run cannot be opened; one sentence says why and what to do."""
 
 
+class RunBusy(RunError):
+    """Another process drives the run."""
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """What was asked beside the configuration; none of it changes a result."""
@@ -323,12 +327,13 @@ _driven: dict[Path, Run] = {}
 
 
 @contextlib.contextmanager
-def driving(name: str, announce: bool = True) -> Iterator[Run]:
+def driving(name: str, announce: bool = True, on_busy: OnBusy | None = None) -> Iterator[Run]:
     """Open a run and drive it alone; nested uses in one process share the open run.
 
-    While another process drives it, this one waits or is refused, as the run's ``on_busy`` says.
-    ``announce`` says what changed since the run began (``Run.announce_changes``). Raises RunError
-    when it does not exist, is refused, or its configuration no longer fits.
+    While another process drives it, this one waits or is refused, as ``on_busy`` says, or else the
+    run's own. ``announce`` says what changed since the run began (``Run.announce_changes``).
+    Raises RunBusy when it is refused, RunError when the run does not exist or its configuration no
+    longer fits.
     """
     place = home()
     folder = place.run(name)
@@ -337,7 +342,7 @@ def driving(name: str, announce: bool = True) -> Iterator[Run]:
         return
     settings = read_settings(folder)
     with (folder / "driver.lock").open("a+") as handle:
-        _take(handle, name, settings.on_busy)
+        _take(handle, name, on_busy or settings.on_busy)
         try:
             run = Run(place, settings, stored_config(folder))
         except (ConfigError, ValueError) as error:
@@ -376,7 +381,7 @@ def _take(handle: IO[str], name: str, on_busy: str) -> None:
         holder = handle.read().strip() or "another"
         busy = f"run '{name}' is already driven by process {holder}"
         if on_busy == "refuse":
-            raise RunError(f"{busy}; wait for it or stop it")
+            raise RunBusy(f"{busy}; wait for it or stop it")
         if busy != said:
             log.info("%s; waiting for it", busy)
             said = busy

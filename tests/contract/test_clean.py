@@ -23,6 +23,7 @@ from tasks.stage import run_stage
 from tasks.tracking import PARENT, child
 from tests.contract.conftest import ROOT, starts
 from training.config_load import load_config
+from training.locking import try_exclusive
 from training.sandbox.isolation import bubblewrap, bubblewrap_problem
 from training.store import write_atomic
 
@@ -342,6 +343,17 @@ def test_mlflow_runs_of_a_killed_driver_end_as_killed(stub_home: Path) -> None:
     assert listed.deletions == [Deletion("tracking", "r", 0, reason)]
     assert states() == {"r": "KILLED", "r/i0": "FINISHED", "r/i1": "KILLED"}
     assert survey(home(), Wanted(("tracking",))).deletions == []
+
+
+@pytest.mark.timeout(60)
+def test_a_run_that_somebody_drives_by_now_is_passed_over(stub_home: Path) -> None:
+    new_run()  # its own on_busy is to wait
+    listed = Survey([Deletion("tracking", "r", 0, "nobody drove it when it was listed")], [])
+    outcomes: list[str] = []
+    with (stub_home / "runs" / "r" / "driver.lock").open("a+") as handle:
+        assert try_exclusive(handle.fileno())
+        carry_out(home(), listed, lambda _deletion, outcome: outcomes.append(outcome))
+    assert outcomes == ["in use; left alone"]
 
 
 def test_what_an_evaluation_on_demand_reads_stays_meanwhile(finished: Path) -> None:
