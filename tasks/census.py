@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
 from tasks.retention import RunFact, StageFact
-from tasks.runs import read_lines
+from tasks.runs import RunError, read_lines, unreadable
 from tasks.todo import must_run
 from training.parts import Part, part_of
 from training.spec import StageSpec
@@ -14,21 +14,26 @@ from training.store import Store
 
 
 def run_folders(homes: list[Path]) -> Iterator[Path]:
-    """Folders of all runs under these folders of runs, in order of names."""
+    """Folders of all runs under these folders of runs, in order of names.
+
+    Raises OSError for a folder that cannot be read or is not there.
+    """
     for runs in homes:
-        if runs.is_dir():
-            yield from sorted(path for path in runs.iterdir() if (path / "run.json").exists())
+        yield from sorted(path for path in runs.iterdir() if (path / "run.json").exists())
 
 
 def read_plan(folder: Path) -> list[StageSpec]:
     """The plan that a run began with; empty before its first start.
 
-    It is read, never made anew: the code may have changed since.
+    It is read, never made anew: the code may have changed since. Raises RunError.
     """
     path = folder / "plan.json"
     if not path.exists():
         return []
-    return [StageSpec(**spec) for spec in json.loads(path.read_text(encoding="utf-8")).values()]
+    try:
+        return [StageSpec(**spec) for spec in json.loads(path.read_text(encoding="utf-8")).values()]
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise RunError(unreadable(folder, "plan.json", error)) from None
 
 
 def claimed(folders: Iterable[Path], planned: Set[str], store: Store) -> set[str]:

@@ -6,7 +6,7 @@ The list is made first and in full. Nothing is deleted that was not on it.
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tasks import leftovers
@@ -23,6 +23,7 @@ from tasks.retention import (
     retire_weights,
 )
 from tasks.runs import (
+    RunBusy,
     RunError,
     RunSettings,
     driver,
@@ -66,8 +67,10 @@ class _Ground:
 
     place: Home
     store: Store
-    runs: list[tuple[Path, RunSettings]]
-    notes: list[str]
+    runs: list[tuple[Path, RunSettings]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    unread: bool = False
+    """Whether a run could not be read: it may need anything."""
 
 
 def survey(place: Home, wanted: Wanted, full: bool = False) -> Survey:
@@ -76,25 +79,45 @@ def survey(place: Home, wanted: Wanted, full: bool = False) -> Survey:
     ``full`` reads again every byte of the weights that stay, before those that they replace are
     listed: do so when the list will be carried out.
     """
-    notes: list[str] = []
-    folders = place.sharing()
-    for folder in folders:
-        if not folder.is_dir():
-            notes.append(f"{folder} used this store and is gone; its runs keep nothing")
-    runs = []
-    for run in run_folders(folders):
-        try:
-            runs.append((run, read_settings(run)))
-        except RunError as error:
-            notes.append(str(error))
-    ground = _Ground(place, Store(place.store), runs, notes)
+    ground = _ground(place)
     found = [deletion for kind in wanted.kinds for deletion in _of(kind, ground, wanted, full)]
     if set(wanted.kinds) == set(USUAL):
         left = list(_of("unclaimed", ground, wanted, full))
         if left:
             size = sum(deletion.bytes for deletion in left) / 1e6
-            notes.append(f"{size:.1f} MB are of stages that no run names; see kind 'unclaimed'")
-    return Survey(found, list(dict.fromkeys(notes)))
+            ground.notes.append(
+                f"{size:.1f} MB are of stages that no run names; see kind 'unclaimed'"
+            )
+    return Survey(found, list(dict.fromkeys(ground.notes)))
+
+
+def _ground(place: Home) -> _Ground:
+    ground = _Ground(place, Store(place.store))
+    unread = [said for folder in place.sharing() for said in _read(folder, ground)]
+    if unread:
+        ground.unread = True
+        unread.append(
+            "weights, raw records, unclaimed stages and containers of unknown runs were not looked "
+            "for: what cannot be read may need them"
+        )
+    ground.notes += unread
+    return ground
+
+
+def _read(folder: Path, ground: _Ground) -> Iterator[str]:
+    """Take in the runs of a folder; says what could not be read."""
+    try:
+        for run in run_folders([folder]):
+            try:
+                read_plan(run)
+                ground.runs.append((run, read_settings(run)))
+            except RunError as error:
+                yield str(error)
+    except OSError as error:
+        yield (
+            f"runs in {folder} use this store and cannot be read ({error}); mount it, or, if it is "
+            f"gone for good, take its line out of {ground.place.store / 'users'}"
+        )
 
 
 def carry_out(place: Home, listed: Survey, tell: Callable[[Deletion, str], None]) -> int:
@@ -125,15 +148,20 @@ def _do(place: Home, store: Store, deletion: Deletion) -> bool:
         remove_container(deletion.what)
         return True
     if deletion.kind == "tracking":
-        with driving(deletion.what, announce=False) as run:
-            for part in unended(run.folder):
-                run.tracker.end(part, "KILLED")
+        try:
+            with driving(deletion.what, announce=False, on_busy="refuse") as run:
+                for part in unended(run.folder):
+                    run.tracker.end(part, "KILLED")
+        except RunBusy:  # whoever drives it by now ends its parts
+            return False
         return True
     return delete(store, deletion)
 
 
 def _of(kind: Kind, ground: _Ground, wanted: Wanted, full: bool) -> Iterator[Deletion]:
     store = ground.store
+    if ground.unread and kind in ("weights", "raw", "unclaimed"):
+        return
     if kind in ("weights", "raw"):
         facts = _facts(ground)
         if kind == "raw":
@@ -179,11 +207,11 @@ def _facts(ground: _Ground) -> list[RunFact]:
 
 
 def _unclaimed(ground: _Ground) -> Iterator[Deletion]:
-    """Nothing while the plan of any run cannot be read: its stages would seem to be nobody's."""
+    """Nothing while what any run did cannot be read: its stages would seem to be nobody's."""
     try:
         planned = {stage.identity for fact in _facts(ground) for stage in fact.stages}
         named = claimed(run_folders(ground.place.sharing()), planned, ground.store)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RunError) as error:
         ground.notes.append(f"stages that no run names were not looked for: {error}")
         return
     yield from leftovers.unclaimed(ground.store, named)
@@ -236,8 +264,10 @@ def _containers(ground: _Ground, wanted: Wanted) -> Iterator[Deletion]:
         return
     for container in found:
         folder = known.get(container.run_id)
-        if folder is None and not container.place.is_relative_to(ground.store.root):
-            continue  # of another store: not ours to judge
+        if folder is None and (
+            ground.unread or not container.place.is_relative_to(ground.store.root)
+        ):
+            continue  # of a run that cannot be read, or of another store: not ours to judge
         if folder is not None and driver(folder) is not None:
             continue
         if folder is None:

@@ -45,6 +45,10 @@ class RunError(RuntimeError):
     """A run cannot be opened; one sentence says why and what to do."""
 
 
+class RunBusy(RunError):
+    """Another process drives the run."""
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """What was asked beside the configuration; none of it changes a result."""
@@ -291,13 +295,23 @@ def _check_tracking(settings: RunSettings, place: Home) -> None:
 
 
 def read_settings(folder: Path) -> RunSettings:
-    """The settings of an existing run folder. Raises RunError when it is none."""
+    """The settings of an existing run folder. Raises RunError when it is none or unreadable."""
     try:
         return RunSettings(**json.loads((folder / "run.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except FileNotFoundError:
         raise RunError(
             f"there is no run '{folder.name}' here; `anchorloop status` lists what there is"
         ) from None
+    except (OSError, ValueError, TypeError) as error:
+        raise RunError(unreadable(folder, "run.json", error)) from None
+
+
+def unreadable(folder: Path, name: str, error: Exception) -> str:
+    """What to say of a file of a run folder that is there and cannot be read."""
+    return (
+        f"{folder / name} cannot be read ({error}); use the version of anchorloop that wrote it, "
+        "restore it, or delete the run's folder"
+    )
 
 
 def stored_config(folder: Path) -> ExperimentConfig:
@@ -313,12 +327,13 @@ _driven: dict[Path, Run] = {}
 
 
 @contextlib.contextmanager
-def driving(name: str, announce: bool = True) -> Iterator[Run]:
+def driving(name: str, announce: bool = True, on_busy: OnBusy | None = None) -> Iterator[Run]:
     """Open a run and drive it alone; nested uses in one process share the open run.
 
-    While another process drives it, this one waits or is refused, as the run's ``on_busy`` says.
-    ``announce`` says what changed since the run began (``Run.announce_changes``). Raises RunError
-    when it does not exist, is refused, or its configuration no longer fits.
+    While another process drives it, this one waits or is refused, as ``on_busy`` says, or else the
+    run's own. ``announce`` says what changed since the run began (``Run.announce_changes``).
+    Raises RunBusy when it is refused, RunError when the run does not exist or its configuration no
+    longer fits.
     """
     place = home()
     folder = place.run(name)
@@ -327,7 +342,7 @@ def driving(name: str, announce: bool = True) -> Iterator[Run]:
         return
     settings = read_settings(folder)
     with (folder / "driver.lock").open("a+") as handle:
-        _take(handle, name, settings.on_busy)
+        _take(handle, name, on_busy or settings.on_busy)
         try:
             run = Run(place, settings, stored_config(folder))
         except (ConfigError, ValueError) as error:
@@ -366,7 +381,7 @@ def _take(handle: IO[str], name: str, on_busy: str) -> None:
         holder = handle.read().strip() or "another"
         busy = f"run '{name}' is already driven by process {holder}"
         if on_busy == "refuse":
-            raise RunError(f"{busy}; wait for it or stop it")
+            raise RunBusy(f"{busy}; wait for it or stop it")
         if busy != said:
             log.info("%s; waiting for it", busy)
             said = busy

@@ -15,13 +15,15 @@ import pytest
 
 from tasks import launchers, leftovers
 from tasks.home import home
+from tasks.left_containers import OurContainer
 from tasks.maintenance import Survey, Wanted, carry_out, survey
-from tasks.retention import Deletion, Kind
+from tasks.retention import KINDS, Deletion, Kind
 from tasks.runs import create, driving
 from tasks.stage import run_stage
 from tasks.tracking import PARENT, child
 from tests.contract.conftest import ROOT, starts
 from training.config_load import load_config
+from training.locking import try_exclusive
 from training.sandbox.isolation import bubblewrap, bubblewrap_problem
 from training.store import write_atomic
 
@@ -343,6 +345,17 @@ def test_mlflow_runs_of_a_killed_driver_end_as_killed(stub_home: Path) -> None:
     assert survey(home(), Wanted(("tracking",))).deletions == []
 
 
+@pytest.mark.timeout(60)
+def test_a_run_that_somebody_drives_by_now_is_passed_over(stub_home: Path) -> None:
+    new_run()  # its own on_busy is to wait
+    listed = Survey([Deletion("tracking", "r", 0, "nobody drove it when it was listed")], [])
+    outcomes: list[str] = []
+    with (stub_home / "runs" / "r" / "driver.lock").open("a+") as handle:
+        assert try_exclusive(handle.fileno())
+        carry_out(home(), listed, lambda _deletion, outcome: outcomes.append(outcome))
+    assert outcomes == ["in use; left alone"]
+
+
 def test_what_an_evaluation_on_demand_reads_stays_meanwhile(finished: Path) -> None:
     with driving("r") as run:
         executor = run.entry(1, "executor").identity
@@ -389,22 +402,66 @@ def test_what_a_run_has_computed_is_claimed_though_its_plan_no_longer_names_it(
     assert {d.what.split()[0] for d in listed.deletions} == {"artifact", "work"}
 
 
-def test_nothing_is_unclaimed_while_a_plan_cannot_be_read(finished: Path) -> None:
+def test_nothing_is_unclaimed_while_what_a_run_did_cannot_be_read(finished: Path) -> None:
     shutil.rmtree(finished / "runs" / "r")
     listed = survey(home(), Wanted(("unclaimed",)))
     assert listed.deletions
-    broken = finished / "runs" / "broken"
-    broken.mkdir()
-    (broken / "run.json").write_text("{}")
-    (broken / "plan.json").write_text("{")
+    done = finished / "runs" / "anchored" / "stages.jsonl"
+    whole = done.read_text()
+    done.write_text(whole + "{}\n")
     again = survey(home(), Wanted(("unclaimed",)))
     assert again.deletions == []
     assert any("were not looked for" in note for note in again.notes)
     survey(home(), Wanted())  # a note and no end of it
-    shutil.rmtree(broken)
+    done.write_text(whole)
     new_run("r", "agent0")  # a run begins between the list and the deletion
     with driving("r"):
         pass
     outcomes: list[str] = []
     carry_out(home(), listed, lambda _deletion, outcome: outcomes.append(outcome))
     assert set(outcomes) == {"in use; left alone"}
+
+
+def lose(finished: Path, what: str) -> Path:
+    """Make the run "anchored" unreadable; returns what a note has to name."""
+    run = finished / "runs" / "anchored"
+    if what == "mount":
+        elsewhere = finished / "elsewhere" / "runs"
+        with (finished / ".anchorloop" / "store" / "users").open("a") as stream:
+            stream.write(f"{elsewhere}\n")
+        shutil.rmtree(run)
+        return elsewhere
+    path = run / what.partition(" ")[0]
+    if what == "run.json of a newer version":
+        path.write_text(json.dumps({**json.loads(path.read_text()), "novelty": 1}))
+    else:
+        path.unlink()
+        path.mkdir()  # reading it fails, also for root
+    return path
+
+
+@pytest.mark.parametrize("what", ["run.json of a newer version", "run.json", "plan.json", "mount"])
+def test_what_an_unreadable_run_may_need_stays(
+    finished: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with driving("r") as run:
+        uid, place = run.settings.uid, run.store.root / "x"
+    found = [
+        OurContainer(name, "some", run_id, "executor", False, place)
+        for name, run_id in (("of-r", uid), ("of-nobody-known", "lost"))
+    ]
+    monkeypatch.setattr("tasks.left_containers.our_containers", lambda: found)
+    wanted = Wanted((*KINDS,))
+    before = survey(home(), wanted)
+    assert {"weights", "raw"} <= {d.kind for d in before.deletions}
+    assert [d.what for d in before.deletions if d.kind == "containers"] == [
+        "of-r", "of-nobody-known",
+    ]  # fmt: skip
+    lost = lose(finished, what)
+    after = survey(home(), wanted)
+    assert not {"weights", "raw", "unclaimed"} & {d.kind for d in after.deletions}
+    assert [d.what for d in after.deletions if d.kind == "containers"] == ["of-r"]
+    assert "checkpoints" in {d.kind for d in after.deletions}
+    named, consequence = after.notes
+    assert str(lost) in named
+    assert "weights, raw records, unclaimed stages and containers of unknown runs" in consequence

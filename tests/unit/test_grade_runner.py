@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from dataclasses import replace
@@ -18,7 +19,7 @@ from training.benchmarks.grading import Grader
 from training.benchmarks.loading import Loaded
 from training.benchmarks.responses import Ledger, Response
 from training.benchmarks.runner import Job, plan_jobs
-from training.benchmarks.schema import AnswerKind, Question
+from training.benchmarks.schema import AnswerKind, Grade, Question
 from training.prompts import template_path
 
 MADE_BY = {"model": "scripted"}
@@ -112,6 +113,29 @@ async def test_infra_failures_are_dropped_and_tried_again_on_resume(tmp_path: Pa
     report, _ = await run(tmp_path, loaded, good)
     assert list(good.calls) == [("math500", "math500-7", 0)]
     assert (report.scores[0].infra, report.scores[0].n) == (0, 100)
+
+
+async def test_grades_that_our_machinery_failed_to_give_are_given_on_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: Grader, __: AnswerKind, question: Question, ___: str) -> Grade:
+        return Grade.infra("the pool died") if question.id == "math500-7" else Grade("x", True, "")
+
+    loaded = [questions("math500", 100)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Grader, "grade", fails)
+        report, _ = await run(tmp_path, loaded, Scripted(lambda job: True))
+    assert (report.scores[0].infra, report.scores[0].n) == (1, 99)
+    grades = tmp_path / "grades.jsonl"
+    before = grades.read_text()
+    again = Scripted(lambda job: True)
+    report, _ = await run(tmp_path, loaded, again)
+    assert again.calls.total() == 0
+    assert (report.scores[0].infra, report.scores[0].n) == (0, 100)
+    (line,) = grades.read_text().removeprefix(before).splitlines()
+    assert json.loads(line)["id"] == "math500-7"
+    third, _ = await run(tmp_path, loaded, again)  # the later line counts
+    assert third.as_json() == report.as_json()
 
 
 async def test_a_cut_response_is_read_to_its_last_whole_line(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Responses and their grades on disk, one line each, so that a killed evaluation repeats nothing.
 
 Two append-only files: `responses.jsonl` and `grades.jsonl`, the first line of each naming what made
-them. A torn last line is cut off. Responses that failed in our own machinery are written too, but
-tried again when the evaluation is resumed.
+them. A torn last line is cut off. Responses and grades that failed in our own machinery are written
+too, but tried again when the evaluation is resumed; of two lines the later one counts.
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ class Ledger:
     def done(self, key: Key) -> bool:
         """True when the job has a response that need not be made again."""
         return key in self.responses and not self.responses[key].infra
+
+    def graded(self, key: Key) -> bool:
+        """True when the job's response has a grade that need not be made again."""
+        return key in self.grades and self.grades[key].status is not GradeStatus.INFRA
 
     def add_response(self, key: Key, response: Response) -> None:
         """Keep a response."""

@@ -91,12 +91,12 @@ async def run(
 ) -> None:
     """Make and grade every response that the ledger does not hold yet.
 
-    `concurrency` bounds the jobs in flight. What the generator raises ends the run, with all that
-    was finished kept.
+    A response whose grading failed in our own machinery is graded again. `concurrency` bounds the
+    jobs in flight. What the generator raises ends the run, with all that was finished kept.
     """
     todo = deque(job for job in jobs if not ledger.done(job.key))
     made = len(jobs) - len(todo)
-    ungraded = [job for job in jobs if ledger.done(job.key) and job.key not in ledger.grades]
+    ungraded = [job for job in jobs if ledger.done(job.key) and not ledger.graded(job.key)]
 
     async def worker() -> None:
         nonlocal made
