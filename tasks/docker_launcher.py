@@ -131,8 +131,7 @@ class DockerRunning:
         self.out_of_memory = False
         self._status: int | None = None
         self._silent_since: float | None = None
-        self._copier = threading.Thread(target=self._copy, daemon=True)
-        self._copier.start()
+        self._copier = self._copying(follow=True)
 
     @property
     def name(self) -> str:
@@ -157,6 +156,9 @@ class DockerRunning:
                     self._container.stop(timeout=max(1, round(grace)))
                 self._look()
             self._copier.join(CALL_S)
+            if not self._copier.is_alive():
+                # An engine that restarted ended the stream: the reason of a failure may be missing.
+                self._copying(follow=False).join(CALL_S)
             remove(self._container)
         except InfraError as error:
             log.warning("container %s may still be there: %s", self.name, error)
@@ -183,15 +185,22 @@ class DockerRunning:
                 self.out_of_memory = bool(state["OOMKilled"])
         return self._status
 
-    def _copy(self) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            self.log.open("wb") as file,
-            contextlib.suppress(DockerException, RequestException, HTTPError, OSError),
-        ):
-            for part in self._container.logs(stream=True, follow=True):
-                file.write(part)
-                file.flush()
+    def _copying(self, follow: bool) -> threading.Thread:
+        """Copy in the background: a stream from the engine has no deadline of its own."""
+        copier = threading.Thread(target=self._copy, args=(follow,), daemon=True)
+        copier.start()
+        return copier
+
+    def _copy(self, follow: bool) -> None:
+        """Write the log anew and follow the output, or else add to the log what it lacks."""
+        with contextlib.suppress(DockerException, RequestException, HTTPError, OSError):
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("wb" if follow else "ab") as file:
+                known = file.tell()
+                for part in self._container.logs(stream=True, follow=follow):
+                    file.write(part[known:])
+                    file.flush()
+                    known = max(0, known - len(part))
 
 
 class Absent(InfraError):

@@ -65,20 +65,31 @@ def start_beside(
     }
     options = [word for item in labels.items() for word in ("--label", "=".join(item))]
     options += [word for path in more for word in ("--volume", f"{path}:{path}:ro")]
-    for number in range(settings.workers * _sandboxes(spec) + _SPARE):
-        name = f"anchorloop-sandbox-{uuid.uuid4().hex}"
-        words = container_words(settings, folder)
-        run = ["docker", "run", "--detach", "--restart", "on-failure", "--name", name, *options]
-        done = subprocess.run(
-            [*run, *words, "--folder", "/run/sandbox"],
-            capture_output=True,
-            text=True,
-            timeout=_CALL_S,
-        )
-        if done.returncode:
-            remove_beside(folder)
-            raise InfraError(f"sandbox container {number} did not start: {done.stderr[-300:]}")
+    try:
+        for _ in range(settings.workers * _sandboxes(spec) + _SPARE):
+            _start_one([*options, *container_words(settings, folder)])
+    except BaseException:
+        remove_beside(folder)
+        raise
     return folder
+
+
+def _start_one(words: list[str]) -> None:
+    name = f"anchorloop-sandbox-{uuid.uuid4().hex}"
+    run = ["docker", "run", "--detach", "--restart", "on-failure", "--name", name, *words]
+    try:
+        done = subprocess.run(
+            [*run, "--folder", "/run/sandbox"], capture_output=True, text=True, timeout=_CALL_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InfraError(
+            f"sandbox container {name} did not start in {_CALL_S:.0f} s; see that the Docker "
+            "engine answers `docker ps`"
+        ) from error
+    except OSError as error:
+        raise InfraError(f"sandbox container {name} did not start: {error}") from error
+    if done.returncode:
+        raise InfraError(f"sandbox container {name} did not start: {done.stderr[-300:]}")
 
 
 def remove_beside(folder: Path) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from training.errors import InfraError
+from training.errors import ConfigError, InfraError
 from training.locking import is_held, try_exclusive
 from training.spec import StageSpec
 
@@ -24,11 +24,22 @@ PATIENCE_S = 5.0
 
 
 def gpus_of(spec: StageSpec) -> list[str]:
-    """Ids of the GPUs that a stage takes on this machine: none on CPU or in a Ray cluster."""
+    """Ids of the GPUs that a stage takes on this machine: none on CPU or in a Ray cluster.
+
+    Raises ConfigError when the machine shows fewer than the stage needs.
+    """
     on_gpus = spec.config.get("trainer", {}).get("backend") == "verl"
-    if not on_gpus or os.environ.get("RAY_ADDRESS"):
+    platform = os.environ.get("VERL_PLATFORM") or "cuda"
+    if not on_gpus or os.environ.get("RAY_ADDRESS") or platform not in ("cuda", "nvidia"):
         return []
-    return visible_gpus(spec.runtime["trainer"]["gpus_per_node"])
+    needed = spec.runtime["trainer"]["gpus_per_node"]
+    ids = visible_gpus(needed)
+    if len(ids) < needed and _has_driver():
+        raise ConfigError(
+            f"visible GPUs: {len(ids)}, trainer.gpus_per_node: {needed}; name more in "
+            "CUDA_VISIBLE_DEVICES, use a machine with more, or lower trainer.gpus_per_node"
+        )
+    return ids
 
 
 def visible_gpus(most: int) -> list[str]:
@@ -122,8 +133,11 @@ def _holder(gpu: str) -> str:
 
 
 def _uuids() -> list[str]:
-    """UUIDs in the order of the PCI bus; none where there is no driver."""
-    if shutil.which("nvidia-smi") is None:
+    """UUIDs in the order of the PCI bus; none where there is no driver.
+
+    Raises InfraError where there is one and it fails: none would mean that nothing is locked.
+    """
+    if not _has_driver():
         return []
     asked = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]
     try:
@@ -132,4 +146,14 @@ def _uuids() -> list[str]:
         raise InfraError(
             "nvidia-smi does not answer; the GPU driver of this machine hangs"
         ) from error
+    if done.returncode != 0:
+        words = " ".join(f"{done.stdout} {done.stderr}".split())[-300:]
+        raise InfraError(
+            f"nvidia-smi ended with status {done.returncode} ({words}); see that it lists the GPUs "
+            "of this machine"
+        )
     return [line.strip() for line in done.stdout.splitlines() if line.startswith("GPU-")]
+
+
+def _has_driver() -> bool:
+    return shutil.which("nvidia-smi") is not None

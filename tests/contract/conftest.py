@@ -36,10 +36,15 @@ def starts(home: Path) -> list[str]:
 
 def when_waiting(caplog: pytest.LogCaptureFixture, act: Callable[[], None]) -> None:
     """Call ``act`` from a thread as soon as the log says that this process waits for another."""
+    when_said(caplog, "waiting for it", act)
+
+
+def when_said(caplog: pytest.LogCaptureFixture, words: str, act: Callable[[], None]) -> None:
+    """Call ``act`` from a thread as soon as the log has these words."""
 
     def watch() -> None:
         deadline = time.monotonic() + 120
-        while "waiting for it" not in caplog.text and time.monotonic() < deadline:
+        while words not in caplog.text and time.monotonic() < deadline:
             time.sleep(0.02)
         act()
 

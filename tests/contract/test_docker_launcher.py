@@ -22,6 +22,7 @@ from tasks.maintenance import Survey, Wanted, carry_out, survey
 from tasks.runs import create, driving
 from tasks.stage import StageFailed, run_stage
 from tests.attack.docker_engine import private_engine
+from tests.contract.conftest import let_go, when_said
 from tests.contract.stage_image import ROOT, make_image, mounts
 from tests.integration.flow_world import World
 from training.config_load import load_config
@@ -32,6 +33,7 @@ _RUN = "import sys, runpy; sys.path.append({!r}); runpy.run_module({!r}, None, '
 STUB_PROGRAM = ["-c", _RUN.format(str(ROOT), "tests.contract.stub_stages")]
 GLUTTON = ["-c", "kept = [bytearray(1 << 24) for _ in range(1 << 10)]"]
 MEMORY = 512 << 20
+WATCHED = "is still running and is watched again"
 OUTPUT = ".anchorloop/store/*/work/logs/*/output.log"
 PROVE = """
 from training.sandbox.selftest import self_test
@@ -40,7 +42,8 @@ for check in self_test(SandboxSettings()):
     print("holds" if check.ok else "broken", check.name, check.detail)
 """
 CALLS = """
-import asyncio
+import asyncio, sys
+from pathlib import Path
 from training.sandbox.client import Sandbox
 from training.sandbox.settings import SandboxSettings
 
@@ -52,6 +55,8 @@ async def main():
             right += result.stdout == f"{7 * n}\\n"
             if n == 3:
                 print("calls", flush=True)
+                while not (Path(sys.argv[-1]).parent / "go-on").exists():
+                    await asyncio.sleep(0.02)
         print(f"{right} right, {sandbox.metrics()['sandbox/restarts']:.0f} restarts", flush=True)
 
 asyncio.run(main())
@@ -119,6 +124,19 @@ def stub_run(world: Path, **environment: str) -> None:
     new_run(STUB_PROGRAM, STUB_LOG=str(starts), **environment)
 
 
+def held_run(world: Path) -> Path:
+    """A run of stubs that do one step and are then held; returns the path of the hold."""
+    hold = world / ".anchorloop" / "store" / "hold"
+    stub_run(world, STUB_HOLD=str(hold))
+    let_go(hold, 0)
+    return hold
+
+
+def go_on(world: Path) -> None:
+    """Let the program CALLS go on with its calls."""
+    (world / ".anchorloop" / "store" / "go-on").touch()
+
+
 def starts(world: Path) -> list[str]:
     return (world / ".anchorloop" / "store" / "starts.log").read_text().splitlines()
 
@@ -161,9 +179,9 @@ def test_a_real_stage_runs_to_its_end(world: Path, engine: docker.DockerClient) 
 
 
 def test_the_container_outlives_a_killed_driver_and_is_watched_again(
-    world: Path, engine: docker.DockerClient
+    world: Path, engine: docker.DockerClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stub_run(world, STUB_STEP_S="2")
+    hold = held_run(world)
     first = driver(world)
     until(lambda: begun(world))
     os.kill(first.pid, signal.SIGKILL)
@@ -174,6 +192,8 @@ def test_the_container_outlives_a_killed_driver_and_is_watched_again(
     with driving("r") as run:
         entry = run.entry(0, "base_model")
         assert running.labels["anchorloop.identity"] == entry.identity
+        caplog.set_level("INFO", "anchorloop")
+        when_said(caplog, WATCHED, lambda: let_go(hold))
         outcome = run_stage(run, entry)
         assert run_stage(run, entry).reused
     assert not outcome.reused
@@ -183,7 +203,7 @@ def test_the_container_outlives_a_killed_driver_and_is_watched_again(
 def test_clean_removes_containers_that_nobody_comes_back_for(
     world: Path, engine: docker.DockerClient
 ) -> None:
-    stub_run(world, STUB_STEP_S="60")
+    held_run(world)
     first = driver(world)
     until(lambda: begun(world))
     only, also = Wanted(("containers",)), Wanted(("containers",), running_containers=True)
@@ -215,7 +235,7 @@ def test_a_container_shows_no_secret_of_the_driver(
 ) -> None:
     for name in ("HF_TOKEN", "MLFLOW_TRACKING_PASSWORD", "PREFECT_API_AUTH_STRING", "API_KEY"):
         monkeypatch.setenv(name, "canary")
-    stub_run(world, STUB_STEP_S="2")
+    held_run(world)
     first = driver(world)
     until(lambda: begun(world))
     (running,) = engine.containers.list()
@@ -229,7 +249,7 @@ def test_a_container_shows_no_secret_of_the_driver(
 
 
 def test_a_stage_is_cancelled_with_its_driver(world: Path, engine: docker.DockerClient) -> None:
-    stub_run(world, STUB_STEP_S="2")
+    held_run(world)
     first = driver(world)
     until(lambda: begun(world))
     os.kill(first.pid, signal.SIGINT)
@@ -263,7 +283,7 @@ def test_a_container_that_somebody_kills_is_not_taken_for_one_out_of_memory(worl
 def test_a_dead_leftover_is_removed_and_the_stage_goes_on(
     world: Path, engine: docker.DockerClient
 ) -> None:
-    stub_run(world, STUB_STEP_S="2")
+    hold = held_run(world)
     first = driver(world)
     until(lambda: begun(world))
     os.kill(first.pid, signal.SIGKILL)
@@ -271,10 +291,10 @@ def test_a_dead_leftover_is_removed_and_the_stage_goes_on(
     (left,) = engine.containers.list()
     left.kill()
     until(lambda: not engine.containers.list())
+    let_go(hold)
     with driving("r") as run:
         assert not run_stage(run, run.entry(0, "base_model")).reused
-    assert len(starts(world)) == 2
-    assert starts(world)[1] != "base_model:0 from 0"
+    assert starts(world) == ["base_model:0 from 0", "base_model:0 from 1"]
 
 
 def test_failures_and_output_arrive(world: Path) -> None:
@@ -344,13 +364,18 @@ def test_a_supervisor_that_is_killed_is_replaced_and_all_end_with_the_stage(
 
 
 def test_supervisors_outlive_a_killed_driver_with_their_stage(
-    world: Path, engine: docker.DockerClient, supervisors: None
+    world: Path,
+    engine: docker.DockerClient,
+    supervisors: None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     new_run(["-c", CALLS], tool=True)
     first = driver(world, "evaluation")
     until(lambda: any("calls" in log.read_text() for log in world.glob(OUTPUT)))
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
+    caplog.set_level("INFO", "anchorloop")
+    when_said(caplog, WATCHED, lambda: go_on(world))
     with driving("r") as run, pytest.raises(StageFailed, match="without a complete artifact") as e:
         run_stage(run, run.entry(0, "evaluation"))
     assert e.value.log_file is not None
@@ -359,11 +384,15 @@ def test_supervisors_outlive_a_killed_driver_with_their_stage(
 
 
 def kill_when_it_calls(engine: docker.DockerClient, world: Path) -> None:
-    """Kill the supervisors by their processes, as a crash would."""
-    until(lambda: any("calls" in log.read_text() for log in world.glob(OUTPUT)))
-    for container in engine.containers.list(filters={"label": "anchorloop.beside"}):
-        if container.name.startswith("anchorloop-sandbox-"):
-            os.kill(container.attrs["State"]["Pid"], signal.SIGKILL)
+    """Kill the supervisors by their processes, as a crash would; then the calls go on."""
+    try:
+        until(lambda: any("calls" in log.read_text() for log in world.glob(OUTPUT)))
+        for container in engine.containers.list(filters={"label": "anchorloop.beside"}):
+            pid = container.attrs["State"]["Pid"]  # 0 where it ended: all of this process's group
+            if container.name.startswith("anchorloop-sandbox-") and pid:
+                os.kill(pid, signal.SIGKILL)
+    finally:
+        go_on(world)
 
 
 @pytest.mark.parametrize("user", ["0:0", "65534:65534"])
@@ -394,10 +423,9 @@ def test_the_command_line_finds_its_container_again_and_ends_it(
     arguments = ("run", "--iterations", "0", "--name", "r", "--launcher", "docker")
     line.killed(log.exists, *arguments, "--image", image)
     (running,) = engine.containers.list()
-    attached = "is still running and is watched again"
     said = world / "killed.log"
     status = line.signalled(
-        signal.SIGTERM, lambda: attached in said.read_text(), *arguments, "--image", image
+        signal.SIGTERM, lambda: WATCHED in said.read_text(), *arguments, "--image", image
     )
     assert status == 130
     assert engine.containers.list(all=True) == []

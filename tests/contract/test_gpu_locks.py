@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.contract.conftest import ROOT, starts, when_waiting
 from training import gpu_locks
 from training.config_load import load_config
 from training.errors import InfraError
-from training.gpu_locks import gpu_in_use, holding_gpus, visible_gpus
+from training.gpu_locks import gpu_in_use, gpus_of, holding_gpus, visible_gpus
 
 HOLD = """
     import sys, time
@@ -68,15 +69,50 @@ def test_what_is_held_is_what_is_visible(monkeypatch: pytest.MonkeyPatch) -> Non
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
-def test_numbers_are_looked_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text("#!/bin/sh\necho GPU-a; echo GPU-b; echo GPU-c\n")
-    smi.chmod(0o755)
+@pytest.fixture
+def smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Say what this machine's nvidia-smi does; all GPUs are visible."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in ("CUDA_VISIBLE_DEVICES", "RAY_ADDRESS", "VERL_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+
+    def does(words: str) -> None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{words}\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+
+    return does
+
+
+def test_numbers_are_looked_up(smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    smi("echo GPU-a; echo GPU-b; echo GPU-c")
     assert visible_gpus(2) == ["GPU-a", "GPU-b"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0,MIG-x")
     assert visible_gpus(8) == ["GPU-c", "GPU-a", "MIG-x"]
+
+
+def test_a_driver_that_fails_is_no_machine_without_gpus(smi: Callable[[str], None]) -> None:
+    smi("echo Unable to determine the device handle; echo GPU is lost >&2; exit 15")
+    with pytest.raises(InfraError, match=r"status 15 \(Unable to .* handle GPU is lost\); see"):
+        visible_gpus(1)
+
+
+def test_a_stage_that_needs_more_gpus_than_are_visible_is_refused(
+    stub_home: Path, smi: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = {"backend": "verl", "python": sys.executable, "gpus_per_node": 2}
+    asked = {"iterations": 1, "trainer": trainer, "optimiser": {"kl": "k3"}}
+    create(load_config("tiny", "anchorloop", asked), "r", "study")
+    smi("echo GPU-a")
+    with driving("r") as run:
+        entry = run.entry(0, "evaluation")
+        with pytest.raises(StageFailed, match=r"GPUs: 1, trainer.gpus_per_node: 2"):
+            run_stage(run, entry)
+    assert starts(stub_home) == []
+    smi("echo GPU-a; echo GPU-b; echo GPU-c")
+    assert gpus_of(entry.spec) == ["GPU-a", "GPU-b"]
+    smi("exit 9")
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    assert gpus_of(entry.spec) == []
 
 
 def test_a_stage_waits_for_its_gpus_or_is_refused(

@@ -153,6 +153,64 @@ async def test_when_no_supervisor_can_start_again_calls_are_infra(
         assert [result.verdict for result in results] == [Verdict.INFRA] * 5
 
 
+async def test_a_lost_supervisor_that_cannot_be_stopped_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Sandbox(settings()) as sandbox:
+        (lost,) = sandbox._workers
+
+        async def fail() -> None:
+            raise BlockingIOError("no process for docker rm")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(lost, "stop", fail)
+            os.kill(supervisor_pid(sandbox), signal.SIGKILL)
+            async with asyncio.timeout(60):
+                assert (await sandbox.run("print('done')")).stdout == "done\n"
+        assert "could not be stopped: BlockingIOError('no process" in caplog.text
+        await lost.stop()
+
+
+async def test_when_starting_again_meets_a_bug_calls_are_infra_and_do_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Sandbox(settings(infra_share_limit=1)) as sandbox:
+        monkeypatch.setattr(worker, "bubblewrap_launch", lambda folder: 1 // 0)
+        os.kill(supervisor_pid(sandbox), signal.SIGKILL)
+        async with asyncio.timeout(60):
+            assert (await sandbox.run("print(1)")).verdict is Verdict.INFRA
+
+
+@pytest.mark.parametrize("engine", ["hangs", "is gone"])
+async def test_a_supervisor_ends_where_the_engine_does_not_remove_its_container(
+    scripted: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    engine: str,
+) -> None:
+    scripted(GOOD)
+    command = worker.bubblewrap_launch
+    monkeypatch.setattr(
+        worker,
+        "container_launch",
+        lambda _, folder, name: Launch(command(folder).command, container=name),
+    )
+    monkeypatch.setattr(worker, "_REMOVE_SECONDS", 0.2)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if engine == "hangs":
+        (tmp_path / "docker").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+        (tmp_path / "docker").chmod(0o755)
+    one = Worker(settings(), "container")
+    await one.start()
+    process = one._process
+    async with asyncio.timeout(60):
+        await one.stop()
+    assert process is not None
+    assert process.returncode is not None
+    assert "may still be there" in caplog.text
+
+
 async def test_back_pressure_and_waiting_time() -> None:
     async with Sandbox(settings(workers=2)) as sandbox:
         code = "import time; time.sleep(0.2); print({})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import Counter
 from types import TracebackType
@@ -28,6 +29,8 @@ _STARTS = 3
 """How often a lost supervisor is started again before it is given up."""
 _SMALL_SAMPLE = 100
 """Fewer calls than this are judged as if they were this many, while the sandbox runs."""
+
+log = logging.getLogger(__name__)
 
 
 class Sandbox:
@@ -179,16 +182,32 @@ class Sandbox:
         task.add_done_callback(self._restarting.discard)
 
     async def _restart(self, lost: Worker) -> None:
-        await lost.stop()
+        worker = None
+        try:
+            try:
+                await lost.stop()
+            except Exception as problem:
+                log.warning("a lost supervisor could not be stopped: %r", problem)
+            worker = await self._start_again()
+        finally:  # whatever happened: calls must not wait for a supervisor that never comes
+            if worker is not None:
+                self._workers.add(worker)
+                self._free.put_nowait(worker)
+            else:
+                self._give_up_one()
+
+    async def _start_again(self) -> Worker | None:
+        """A fresh supervisor; None when none could be started."""
         for attempt in range(_STARTS):
             await asyncio.sleep(attempt)
             self._restarts += 1
             worker = Worker(self._settings, self.isolation)
             with contextlib.suppress(SandboxError, OSError):
                 await worker.start()
-                self._workers.add(worker)
-                self._free.put_nowait(worker)
-                return
+                return worker
+        return None
+
+    def _give_up_one(self) -> None:
         self._left -= 1
         if self._left == 0:
             self._free.put_nowait(None)

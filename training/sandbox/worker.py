@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import shutil
 import struct
@@ -33,7 +34,11 @@ START_SECONDS = 120.0
 """How long a supervisor may take to import its libraries on a busy machine."""
 _GRACE_SECONDS = 20.0
 """What a reply may take beyond the call's own wall limit before the supervisor counts as wedged."""
+_REMOVE_SECONDS = 60.0
+"""How long the engine may take to remove a supervisor's container."""
 _MAX_FRAME = 16 * 1024 * 1024
+
+log = logging.getLogger(__name__)
 
 
 class WorkerLost(Exception):
@@ -140,11 +145,7 @@ class Worker:
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             if self._container is not None:
-                killer = await asyncio.create_subprocess_exec(
-                    "docker", "rm", "--force", self._container,
-                    stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-                )  # fmt: skip
-                await killer.wait()
+                await _remove_container(self._container)
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
@@ -244,6 +245,27 @@ def _private_folder() -> tuple[Path, int]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return folder, descriptor
+
+
+async def _remove_container(name: str) -> None:
+    """Remove a supervisor's container; a warning where that fails.
+
+    A supervisor that is left ends by itself, since nobody listens to it any more.
+    """
+    try:
+        killer = await asyncio.create_subprocess_exec(
+            "docker", "rm", "--force", name,
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(_REMOVE_SECONDS):
+                await killer.wait()
+        except TimeoutError:
+            killer.kill()
+            await killer.wait()
+            raise
+    except OSError as problem:  # a TimeoutError is one
+        log.warning("sandbox container %s may still be there: %r", name, problem)
 
 
 def _map_users(info: int, block: int) -> None:
