@@ -20,7 +20,7 @@ def benchmark_names() -> list[str]:
 def load_questions(name: str, ctx: StageContext, limit: int | None) -> Sequence[Question]:
     """The first ``limit`` questions of a benchmark, in file order.
 
-    Raises ConfigError when the benchmark cannot be loaded, and InfraError when the hub is away.
+    Raises ConfigError when the benchmark cannot be loaded.
     """
     if name == TINY:
         questions = tuple(

@@ -100,9 +100,7 @@ def _questions(
 def _load(
     benchmark: str, data: Path | None, offline: bool
 ) -> tuple[AnswerKind, dict[str, Question], str]:
-    from training.benchmarks.catalog import BENCHMARKS
     from training.benchmarks.loading import Missing, Sources, default_data_dir, load
-    from training.errors import InfraError
 
     if data is not None and not data.exists():
         raise UserError(f"--data names {data}, which does not exist")
@@ -116,8 +114,6 @@ def _load(
         loaded = load(benchmark, sources)
     except ValueError as error:
         raise UserError(f"{str(error).rstrip('.')}; `{GENERIC}` is the generic grader") from None
-    except InfraError as error:
-        return BENCHMARKS[benchmark].kind, {}, str(error)
     if isinstance(loaded, Missing):
         if own_file:
             raise UserError(loaded.reason)

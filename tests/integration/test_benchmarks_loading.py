@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from training.benchmarks.catalog import BENCHMARKS
-from training.benchmarks.evaluation import load_all
 from training.benchmarks.loading import Loaded, Missing, Sources, load
-from training.errors import InfraError
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "benchmarks"
 needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason="shared/benchmarks is not at hand")
@@ -86,71 +80,6 @@ def test_missing_is_missing_and_says_what_to_do() -> None:
     assert "nowhere.jsonl" in named.reason
     with pytest.raises(ValueError, match="choose from amc23"):
         load("math5000", Sources(offline=True))
-
-
-class Answering(BaseHTTPRequestHandler):
-    """Answers every request alike."""
-
-    status = 200
-    code = ""
-
-    def do_GET(self) -> None:
-        self.send_response(self.status)
-        self.send_header("X-Error-Code", self.code)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[Answering]]:
-    """A hub of which nothing is in the cache; tests set how it answers."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    address = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
-    yield Answering
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [(401, "RepoNotFound"), (403, "GatedRepo"), (403, ""), (404, "RevisionNotFound")],
-)
-def test_what_the_hub_refuses_is_missing(hub: type[Answering], status: int, code: str) -> None:
-    hub.status, hub.code = status, code
-    found, missing = load_all(["math500"], Sources())
-    assert found == []
-    assert "HuggingFaceH4/MATH-500 could not be fetched" in missing["math500"]
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_hub_that_is_away_for_a_moment_makes_nothing_missing(
-    hub: type[Answering], status: int
-) -> None:
-    hub.status, hub.code = status, ""
-    with pytest.raises(InfraError, match=r"could not be fetched from the hub .*; retry"):
-        load_all(["math500"], Sources())
-
-
-@pytest.mark.usefixtures("hub")
-def test_a_hub_that_is_out_of_reach_makes_missing_only_when_switched_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with socket.socket() as nobody:  # bound and not listening: connections are refused
-        nobody.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
-        with pytest.raises(InfraError, match="retry"):
-            load_all(["math500"], Sources())
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert isinstance(load("math500", Sources()), Missing)
 
 
 HUB_ROWS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {

@@ -71,7 +71,6 @@ def load_all(names: Sequence[str], sources: Sources) -> tuple[list[Loaded], dict
 
     Raises:
         ValueError: a name is no benchmark's.
-        InfraError: the hub, which may have one of them, cannot be reached or is out of order.
     """
     found, missing = [], {}
     for name in dict.fromkeys(names):

@@ -2,8 +2,7 @@
 
 The search order is the setting for that benchmark, then `<data_dir>/<name>` with one of the known
 endings, then an installed package (HumanEval), then the hub unless offline. Nothing found is a
-`Missing` with a sentence, never an empty benchmark. A hub that is away for the moment is neither:
-what depends on the minute is no result.
+`Missing` with a sentence, never an empty benchmark.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from training.benchmarks.catalog import Benchmark, Hub, benchmark
 from training.benchmarks.facts import with_published_facts
 from training.benchmarks.formats import READERS, is_neutral, read_neutral
 from training.benchmarks.schema import Question
-from training.errors import InfraError
 
 DATA_DIR_VARIABLE = "ANCHORLOOP_BENCHMARKS"
 _BROKEN = (
@@ -95,7 +93,6 @@ def load(name: str, sources: Sources) -> Loaded | Missing:
 
     Raises:
         ValueError: no benchmark has that name.
-        InfraError: the hub, which may have it, cannot be reached or is out of order.
     """
     entry = benchmark(name)
     try:
@@ -182,8 +179,8 @@ def _hub_rows(entry: Benchmark) -> tuple[str, Iterator[tuple[dict[str, Any], str
 
 
 def _hub_snapshot(hub: Hub) -> tuple[str, str, Path]:
-    from httpx import HTTPError
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         root = snapshot_download(
@@ -192,36 +189,17 @@ def _hub_snapshot(hub: Hub) -> tuple[str, str, Path]:
             revision=hub.revision,
             allow_patterns=[f"{hub.config}/{hub.split}/*.parquet"],
         )
-    except (OSError, HTTPError) as error:
-        failed = f"{hub.repo} could not be fetched from the hub ({type(error).__name__})"
-        if not _is_final(error):
-            raise InfraError(
-                f"{failed}; retry, or name a file; with HF_HUB_OFFLINE=1 it is left out"
-            ) from error
+    except (HfHubHTTPError, LocalEntryNotFoundError) as error:
         remedy = (
             "accept its terms on the hub and log in, or name a file"
             if hub.gated
             else "name a file or set a data folder"
         )
-        raise FileNotFoundError(f"{failed}; {remedy}") from error
+        raise FileNotFoundError(
+            f"{hub.repo} could not be fetched from the hub ({type(error).__name__}); {remedy}"
+        ) from error
     commit = Path(root).name
     return f"{hub.repo}@{commit}", hub.repo.rpartition("agieval-")[2], Path(root)
-
-
-def _is_final(error: Exception) -> bool:
-    """Whether the hub refused what was asked for, or may not be asked: no retry changes that."""
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-    )
-
-    # "Not in the cache either" is said on top of whatever the hub had answered.
-    cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else error
-    if isinstance(cause, HfHubHTTPError):
-        status = cause.response.status_code
-        return 400 <= status < 500 and status != 429  # 429 asks to come back later
-    return isinstance(cause, OfflineModeIsEnabled)
 
 
 def _rows_at(path: Path) -> Iterator[tuple[dict[str, Any], str]]:

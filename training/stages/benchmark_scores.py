@@ -42,8 +42,8 @@ async def score_benchmarks(
     """Evaluate on the benchmarks called `names`; publishes every response, and `scores.json`.
 
     Numbers of the benchmark called `plain` stand under plain names, others under ``name.number``.
-    Raises ConfigError when none of them can be loaded, and InfraError when the hub is away or our
-    machinery failed too often for a score.
+    Raises ConfigError when none of them can be loaded, and InfraError when our machinery failed
+    too often for a score.
     """
     files = {n: ctx.file(f"benchmark.{n}") for n in names if f"benchmark.{n}" in ctx.spec.paths}
     loaded, missing = load_all(names, Sources(files))
