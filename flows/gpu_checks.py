@@ -9,6 +9,7 @@ from pathlib import Path
 from flows.memory import GIB, gpu_bytes
 from tasks.launchers import Launcher
 from training.config import ExperimentConfig
+from training.gpu_locks import CUDA, SMI_WORKS, platform
 from training.spec import interpreter, versions_elsewhere
 
 BUSY_SHARE = 0.1
@@ -42,12 +43,12 @@ def check_image(place: Launcher) -> str:
 
 def check_gpus(config: ExperimentConfig) -> str:
     """As many GPUs as a node needs are visible and large enough, and nobody else uses them."""
-    cluster, platform = os.environ.get("RAY_ADDRESS"), os.environ.get("VERL_PLATFORM", "cuda")
+    cluster = os.environ.get("RAY_ADDRESS")
     needed, gib = config.trainer.gpus_per_node, gpu_bytes(config) / GIB
     if cluster:
         return f"those of the Ray cluster at {cluster}; not looked at from here"
-    if platform not in ("cuda", "nvidia"):
-        return f"those of verl's platform '{platform}' (VERL_PLATFORM); not looked at from here"
+    if platform() not in CUDA:
+        return f"those of verl's platform '{platform()}' (VERL_PLATFORM); not looked at from here"
     gpus = _visible(_gpus())
     if len(gpus) < needed:
         raise Unfit(
@@ -103,8 +104,9 @@ def _gpus() -> list[Gpu]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    if done.returncode != 0:
-        return []
+    if done.returncode not in SMI_WORKS:
+        words = " ".join(f"{done.stdout} {done.stderr}".split())[-300:]
+        raise Unfit(f"nvidia-smi ended with status {done.returncode} ({words}); mend the driver")
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     rows = [[word.strip() for word in line.split(",")] for line in lines]
     return [(index, uuid, int(total), int(free)) for index, uuid, total, free in rows]

@@ -3,6 +3,7 @@
 The list is made first and in full. Nothing is deleted that was not on it.
 """
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -110,6 +111,8 @@ def _read(folder: Path, ground: _Ground) -> Iterator[str]:
         for run in run_folders([folder]):
             try:
                 read_plan(run)
+                with contextlib.suppress(ConfigError):  # readable, if of no use any more
+                    stored_config(run)
                 ground.runs.append((run, read_settings(run)))
             except RunError as error:
                 yield str(error)

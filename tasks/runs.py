@@ -315,8 +315,14 @@ def unreadable(folder: Path, name: str, error: Exception) -> str:
 
 
 def stored_config(folder: Path) -> ExperimentConfig:
-    """The resolved configuration of a run folder. Raises ConfigError when it no longer fits."""
-    stored = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    """The resolved configuration of a run folder.
+
+    Raises RunError when it cannot be read, ConfigError when it no longer fits.
+    """
+    try:
+        stored = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise RunError(unreadable(folder, "config.yaml", error)) from None
     try:
         return ExperimentConfig.model_validate(stored)
     except ValidationError as error:

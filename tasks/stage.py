@@ -200,6 +200,8 @@ def _see_through(
         status = watch.until_it_ends(running, run.settings.stage_hours * 3600)
     finally:
         running.stop()
+    if status == STATUS_TAKEN:
+        return  # somebody began it at the same moment: it is waited for, or refused, as busy
     if status is None:
         message = f"it ran longer than {run.settings.stage_hours:g} hours (--stage-hours)"
         raise StageFailed(entry, "interrupted", message, running.log)
@@ -225,8 +227,6 @@ def _python(entry: PlanEntry) -> str:
 
 def _failure(place: Place, before: tuple[int, int] | None, status: int) -> tuple[str, str, bool]:
     """Kind, message, and whether to try again at once."""
-    if status == STATUS_TAKEN:
-        return "infra", "another process began to compute it at the same moment", True
     if _stamp(place.failure) not in (None, before):
         try:
             raw = json.loads(place.failure.read_text(encoding="utf-8"))

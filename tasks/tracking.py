@@ -115,10 +115,7 @@ class Tracker:
         return self._sender.address(part)
 
     def close(self, timeout: float = 20.0) -> bool:
-        """Send what is left, until all is sent or nothing was for ``timeout`` seconds.
-
-        Returns whether everything was sent.
-        """
+        """Send what is left, for at most ``timeout`` seconds; whether everything was sent."""
         sent = self._sender.finish(timeout)
         if not self._sender.is_alive():
             self.journal.close()
@@ -203,9 +200,7 @@ class _Sender(threading.Thread):
         self._journal, self._state_path = journal, state
         self._uri, self._study, self._uid, self._artifacts = uri, study, uid, artifacts
         self._shown = redact(uri)
-        self._ending = threading.Event()
-        self._stop_at: float | None = None
-        self._patience = 0.0
+        self._ending, self._over = threading.Event(), threading.Event()
         self._client: Any = None
         self._sent_before: dict[tuple[str, str], set[int]] = {}
         self._made_here: set[str] = set()
@@ -220,21 +215,15 @@ class _Sender(threading.Thread):
         return f"{self._experiment}/runs/{self._ids[part]}" if known else None
 
     def finish(self, timeout: float) -> bool:
-        self._patience = timeout
-        self._stop_at = time.monotonic() + timeout
         self._ending.set()
         self.wake.set()
-        while self.is_alive() and not self._given_up:
-            self.join(0.05)
+        self.join(timeout)
+        self._over.set()
         return self._offset >= self._journal.size
-
-    @property
-    def _given_up(self) -> bool:
-        return self._stop_at is not None and time.monotonic() > self._stop_at
 
     def run(self) -> None:
         pause = 0.0
-        while True:
+        while not self._over.is_set():
             self.wake.wait()
             self.wake.clear()
             try:
@@ -242,21 +231,23 @@ class _Sender(threading.Thread):
                 pause = 0.0
             except Exception as error:  # a server's trouble is never the run's
                 pause = min(max(RETRY_FIRST_S, 2 * pause), RETRY_MOST_S)
-                if not self._given_up:
+                if not self._over.is_set():
                     first = redact(str(error).partition("\n")[0])[:200]
                     log.warning("tracking store %s: %s; trying again", self._shown, first)
-            if self._given_up or (self._stop_at is not None and pause == 0.0):
-                return
             if pause:
                 if self._ending.is_set():
-                    time.sleep(min(pause, 1.0))
+                    self._over.wait(min(pause, 1.0))
                 else:
                     self._ending.wait(pause)
                 self.wake.set()
+            elif self._ending.is_set() and self._offset >= self._journal.size:
+                return
 
     def _drain(self) -> None:
         while self._offset < self._journal.size:
             for entry, behind in self._journal.entries(self._offset):
+                if self._over.is_set():
+                    return
                 try:
                     self._send(entry)
                 except _Rejected as error:
@@ -266,12 +257,10 @@ class _Sender(threading.Thread):
                     self._sent_before.clear()
                     self._made_here.clear()
                     raise
+                if self._over.is_set():  # another process may drive the run by now
+                    return
                 self._offset = behind
                 self._save()
-                if self._given_up:  # another process may drive the run by now
-                    return
-                if self._stop_at is not None:
-                    self._stop_at = time.monotonic() + self._patience
 
     def _save(self) -> None:
         content = {

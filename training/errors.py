@@ -47,11 +47,9 @@ class OutOfMemoryError(StageError):
     kind = "out_of_memory"
 
 
-class Interrupted(StageError, KeyboardInterrupt):
+class Interrupted(KeyboardInterrupt):
     """The stage was asked to stop; it resumes from its last checkpoint.
 
-    A KeyboardInterrupt too: it is raised by a signal handler, wherever the process is, and an
-    event loop swallows any other exception that comes up between two tasks.
+    No StageError: a signal handler raises it wherever the process is, and it must pass every
+    ``except Exception`` there, and event loops, which drop what comes up between two tasks.
     """
-
-    kind = "interrupted"

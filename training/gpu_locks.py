@@ -21,16 +21,25 @@ from training.spec import StageSpec
 
 FOLDER = Path(tempfile.gettempdir()) / "anchorloop-gpus"
 PATIENCE_S = 5.0
+CUDA = ("cuda", "nvidia")
+"""Platforms of verl whose GPUs nvidia-smi knows."""
+SMI_WORKS = (0, 14)
+"""Statuses of nvidia-smi with a whole list; 14 warns of a damaged infoROM."""
+
+
+def platform() -> str:
+    """The platform of verl that stages run on (``VERL_PLATFORM``)."""
+    return os.environ.get("VERL_PLATFORM") or "cuda"
 
 
 def gpus_of(spec: StageSpec) -> list[str]:
     """Ids of the GPUs that a stage takes on this machine: none on CPU or in a Ray cluster.
 
-    Raises ConfigError when the machine shows fewer than the stage needs.
+    Raises ConfigError when the machine shows fewer than the stage needs, InfraError when its
+    driver does not tell.
     """
     on_gpus = spec.config.get("trainer", {}).get("backend") == "verl"
-    platform = os.environ.get("VERL_PLATFORM") or "cuda"
-    if not on_gpus or os.environ.get("RAY_ADDRESS") or platform not in ("cuda", "nvidia"):
+    if not on_gpus or os.environ.get("RAY_ADDRESS") or platform() not in CUDA:
         return []
     needed = spec.runtime["trainer"]["gpus_per_node"]
     ids = visible_gpus(needed)
@@ -146,7 +155,7 @@ def _uuids() -> list[str]:
         raise InfraError(
             "nvidia-smi does not answer; the GPU driver of this machine hangs"
         ) from error
-    if done.returncode != 0:
+    if done.returncode not in SMI_WORKS:
         words = " ".join(f"{done.stdout} {done.stderr}".split())[-300:]
         raise InfraError(
             f"nvidia-smi ended with status {done.returncode} ({words}); see that it lists the GPUs "

@@ -3,7 +3,7 @@
 import fcntl
 import time
 
-_LOOKS_S = (0.0, 0.01, 0.04)
+_PAUSES_S = (0.0, 0.01, 0.04)
 
 
 def try_exclusive(descriptor: int) -> bool:
@@ -11,7 +11,7 @@ def try_exclusive(descriptor: int) -> bool:
 
     Whoever looks with `is_held` has the lock for an instant, so a taken one is asked for again.
     """
-    for pause in _LOOKS_S:
+    for pause in _PAUSES_S:
         time.sleep(pause)
         if _try(descriptor, fcntl.LOCK_EX):
             return True

@@ -11,6 +11,7 @@ import os
 import random
 import statistics
 import time
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import psutil
@@ -78,6 +79,7 @@ async def soak(calls: int, stretches: int) -> list[Sample]:
     samples = []
     async with Sandbox(settings) as sandbox:
         gate = asyncio.Semaphore(AT_ONCE)
+        ends: dict[str, Counter[Verdict]] = defaultdict(Counter)
 
         async def one(number: int, seconds: list[float]) -> None:
             hostile = chance.random() < 0.05
@@ -86,6 +88,7 @@ async def soak(calls: int, stretches: int) -> list[Sample]:
                     code, verdicts = chance.choice(HOSTILE)
                     result = await sandbox.run(code)
                     assert result.verdict in verdicts, (code, result.verdict, result.stderr)
+                    ends[code][result.verdict] += 1
                     return
                 code, answer = chance.choice(BENIGN)
                 result = await sandbox.run(code.format(n=number))
@@ -100,6 +103,9 @@ async def soak(calls: int, stretches: int) -> list[Sample]:
             numbers = range(stretch * calls // stretches, (stretch + 1) * calls // stretches)
             await asyncio.gather(*(one(number, seconds) for number in numbers))
             samples.append(state(numbers.stop, seconds))
+        # On a crowded machine one may run out of time before it is caught, but not each of many.
+        for code, (expected, *_) in HOSTILE:
+            assert ends[code][expected] or ends[code].total() < 4, (code, ends[code])
         assert sandbox.metrics()["sandbox/infra"] == 0
         assert sandbox.metrics()["sandbox/restarts"] == 0
     return samples

@@ -440,7 +440,10 @@ def lose(finished: Path, what: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("what", ["run.json of a newer version", "run.json", "plan.json", "mount"])
+UNREADABLE = ("run.json of a newer version", "run.json", "plan.json", "config.yaml", "mount")
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
 def test_what_an_unreadable_run_may_need_stays(
     finished: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,7 +181,7 @@ async def test_when_starting_again_meets_a_bug_calls_are_infra_and_do_not_wait(
             assert (await sandbox.run("print(1)")).verdict is Verdict.INFRA
 
 
-@pytest.mark.parametrize("engine", ["hangs", "is gone"])
+@pytest.mark.parametrize("engine", ["hangs", "is not installed", "is down"])
 async def test_a_supervisor_ends_where_the_engine_does_not_remove_its_container(
     scripted: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -198,8 +198,9 @@ async def test_a_supervisor_ends_where_the_engine_does_not_remove_its_container(
     )
     monkeypatch.setattr(worker, "_REMOVE_SECONDS", 0.2)
     monkeypatch.setenv("PATH", str(tmp_path))
-    if engine == "hangs":
-        (tmp_path / "docker").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+    if engine != "is not installed":
+        does = {"hangs": "exec /bin/sleep 600", "is down": "exit 1"}[engine]
+        (tmp_path / "docker").write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / "docker").chmod(0o755)
     one = Worker(settings(), "container")
     await one.start()

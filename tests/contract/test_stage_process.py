@@ -1,5 +1,7 @@
 """The stage contract, on the real process: exit status, result, failure, reuse, resume."""
 
+import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -8,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tasks.stage import _failure
 from training.errors import ConfigError, InfraError, Interrupted, NumericError
 from training.spec import StageSpec
 from training.stages.__main__ import STAGES
@@ -78,7 +79,19 @@ def test_a_stage_that_another_computes_leaves_its_folder_alone(store: Store) -> 
     assert done.returncode == STATUS_TAKEN
     assert "is being computed by process" in done.stderr
     assert not place.failure.exists()
-    assert _failure(place, None, done.returncode)[::2] == ("infra", True)
+
+
+def test_a_request_to_stop_passes_an_event_loop_and_what_catches_failures() -> None:
+    def stop() -> None:
+        raise Interrupted("asked to stop")
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(stop)
+        with contextlib.suppress(Exception):
+            await asyncio.sleep(60)
+
+    with pytest.raises(Interrupted):
+        asyncio.run(work())
 
 
 def test_a_damaged_input_is_an_infra_failure_before_any_step(store: Store) -> None:

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -208,28 +207,42 @@ def test_after_its_end_a_slow_server_is_sent_nothing_more(
 ) -> None:
     told = tracker(tmp_path, uri, "slow")
     sent: list[object] = []
+    answered = threading.Event()
 
     def send(entry: object) -> None:
         sent.append(entry)
-        time.sleep(1.0)
+        answered.wait(60)
 
     monkeypatch.setattr(told._sender, "_send", send)
     for step in range(5):
         told.metrics(PARENT_PART, step, {"x": 1.0})
     assert told.close(0.2) is False
+    answered.set()
     told._sender.join(60)
     assert not told._sender.is_alive()
     assert len(sent) == 1
+    assert not (tmp_path / "state.json").exists()  # the next driver's notes are its own
 
 
-def test_the_end_waits_as_long_as_something_arrives(
+def test_after_its_end_a_server_that_comes_back_is_sent_nothing(
     tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tracker(tmp_path, uri, "steady")
-    monkeypatch.setattr(told._sender, "_send", lambda entry: time.sleep(0.3))
-    for step in range(10):
-        told.metrics(PARENT_PART, step, {"x": 1.0})
-    assert told.close(2.0) is True
+    told = tracker(tmp_path, uri, "too late")
+    away, sent = threading.Event(), []
+    away.set()
+
+    def send(entry: object) -> None:
+        if away.is_set():
+            raise ConnectionError("away")
+        sent.append(entry)
+
+    monkeypatch.setattr(told._sender, "_send", send)
+    told.open(PARENT_PART, "run", {})
+    assert told.close(0.5) is False
+    away.clear()
+    told._sender.join(60)
+    assert not told._sender.is_alive()
+    assert sent == []
 
 
 def test_the_end_does_not_wait_for_the_next_try(

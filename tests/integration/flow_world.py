@@ -221,9 +221,12 @@ class Prefect:
             state = {"type": "SCHEDULED", "name": "AwaitingRetry"}
             answer = self.call(f"/flow_runs/{flow_run}/set_state", {"state": state})
             assert answer["status"] == "ACCEPT", answer
-            while (run := dict(self.call(f"/flow_runs/{flow_run}")))["state_name"] != "Crashed":
+            while True:
+                run = dict(self.call(f"/flow_runs/{flow_run}"))
                 if run["run_count"] > count and run["state_type"] in ENDED:
                     return run
+                if run["state_name"] == "Crashed":
+                    break
                 assert time.monotonic() < deadline, f"the flow run stayed {run['state_name']}"
                 time.sleep(0.5)
 

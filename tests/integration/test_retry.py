@@ -205,6 +205,10 @@ def add_code(path: Path) -> None:
 def test_a_second_run_waits_for_the_machine(experiment: Experiment, prefect: Prefect) -> None:
     experiment.start_held()
     second = prefect.start("iteration/iteration", {"run": experiment.name, "iteration": 0})
+    deadline = time.monotonic() + LIMIT_S
+    while prefect.call(f"/flow_runs/{second['id']}")["state_name"] != "Late":
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
     let_go(experiment.hold)
     assert experiment.ends("Completed")
     first_end = prefect.call(f"/flow_runs/{experiment.id}")["end_time"]

@@ -85,7 +85,7 @@ class Worker:
             else:
                 arrived.set_result((reader, writer))
 
-        with tempfile.TemporaryFile() as log:
+        with tempfile.TemporaryFile() as output:
             try:
                 path = inner / "socket"
                 async with await asyncio.start_unix_server(accept, path, limit=1 << 20):
@@ -93,10 +93,10 @@ class Worker:
                     path.chmod(0o666)
                     inner.chmod(0o755)
                     if shared is None:
-                        await self._spawn(self._launch(inner), log)
+                        await self._spawn(self._launch(inner), output)
                     await self._greet(arrived)
             except BaseException as problem:
-                words = _last_words(log)
+                words = _last_words(output)
                 await self.stop()
                 if isinstance(problem, WorkerLost | TimeoutError | OSError):
                     raise SandboxError(
@@ -164,7 +164,7 @@ class Worker:
             return bubblewrap_launch(socket_folder)
         return unsafe_launch(socket_folder)
 
-    async def _spawn(self, launch: Launch, log: IO[bytes]) -> None:
+    async def _spawn(self, launch: Launch, output: IO[bytes]) -> None:
         self._container = launch.container
         command, kept = launch.command, []
         if launch.maps_users:
@@ -177,8 +177,8 @@ class Worker:
             self._process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 pass_fds=kept,
                 start_new_session=True,  # an interrupt is the client's to handle
             )
@@ -259,13 +259,16 @@ async def _remove_container(name: str) -> None:
         )  # fmt: skip
         try:
             async with asyncio.timeout(_REMOVE_SECONDS):
-                await killer.wait()
+                status = await killer.wait()
         except TimeoutError:
             killer.kill()
             await killer.wait()
             raise
     except OSError as problem:  # a TimeoutError is one
         log.warning("sandbox container %s may still be there: %r", name, problem)
+    else:
+        if status != 0:
+            log.warning("sandbox container %s may still be there: status %d", name, status)
 
 
 def _map_users(info: int, block: int) -> None:
@@ -311,8 +314,8 @@ def _result(reply: dict[str, Any], identity: int) -> CallResult:
     return result
 
 
-def _last_words(log: IO[bytes]) -> str:
-    log.flush()
-    log.seek(0)
-    words = log.read()[-600:].decode("utf-8", "replace").strip()
+def _last_words(output: IO[bytes]) -> str:
+    output.flush()
+    output.seek(0)
+    words = output.read()[-600:].decode("utf-8", "replace").strip()
     return f"; it said: {words}" if words else ""

@@ -1,7 +1,8 @@
 """Run one stage: ``python -m training.stages NAME --spec spec.json --out DIR``.
 
-Exit status 0 and a complete ``artifact/result.json`` mean done. Anything else leaves
-``work/failure.json`` with the kind of failure, one sentence, and the traceback beside it.
+Exit status 0 and a complete ``artifact/result.json`` mean done, 75 that another process computes
+the stage, whose folder is left alone. Anything else leaves ``work/failure.json`` with the kind of
+failure, one sentence, and the traceback beside it.
 """
 
 import argparse

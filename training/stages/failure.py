@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 
 from training.disk import REMEDY, is_full
-from training.errors import DiskFullError, Kind, StageError
+from training.errors import DiskFullError, Interrupted, Kind, StageError
 from training.store import write_atomic
 
 log = logging.getLogger("training.stages")
@@ -45,7 +45,7 @@ def record_failure(work: Path, error: BaseException) -> int:
     """Leave ``failure.json`` and the traceback in ``work``; returns the exit status."""
     kind, full = classify(error), is_full(error)
     message = str(error) or type(error).__name__
-    if not isinstance(error, StageError):
+    if not isinstance(error, StageError | Interrupted):
         message = f"{type(error).__name__}: {message}"
         message = f"the disk is full ({message}); {REMEDY}" if full else message
     if kind == "out_of_memory":
