@@ -30,6 +30,7 @@ HOLD = """
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks of these tests alone, for this process and those it starts."""
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(gpu_locks, "FOLDER", tmp_path / "anchorloop-gpus")
     monkeypatch.setattr(gpu_locks, "PATIENCE_S", 0.3)
