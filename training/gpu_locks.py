@@ -24,7 +24,10 @@ PATIENCE_S = 5.0
 CUDA = ("cuda", "nvidia")
 """Platforms of verl whose GPUs nvidia-smi knows."""
 SMI_WORKS = (0, 14)
-"""Statuses of nvidia-smi with a whole list; 14 warns of a damaged infoROM."""
+"""Statuses of nvidia-smi that pass; 14 is documented as a damaged infoROM, and was not met here.
+
+A list that is too short is refused all the same, by the number of GPUs that a stage needs.
+"""
 
 
 def platform() -> str:
